@@ -1,0 +1,80 @@
+# Each target first makes .venv from requirements.lock, once; after that nothing is installed or looked up.
+# Settings of `make sim` go on the command line: make sim POLICY=fifo TRACE=philly CLUSTER=v100:32x8 SEED=1
+
+POLICY ?= hetero
+TRACE ?= philly
+RUNS ?= runs
+BIN := .venv/bin
+STAMP := .venv/.complete
+
+# Options that are empty stay off the command line, so that the program's own defaults hold.
+SIM_OPTIONS = $(if $(FORMAT),--format "$(FORMAT)") $(if $(CLUSTER),--cluster "$(CLUSTER)") \
+  $(if $(JOBS),--jobs "$(JOBS)") $(if $(SEED),--seed "$(SEED)") $(if $(LOAD),--load "$(LOAD)") \
+  $(if $(OUT),--out "$(OUT)")
+
+.DEFAULT_GOAL := help
+.PHONY: help sim test lint bench figures lock clean
+
+help: ## list the targets
+	@echo 'usage: make TARGET [NAME=value ...]'
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
+	@echo 'settings of sim: POLICY= TRACE= CLUSTER= FORMAT= JOBS= SEED= LOAD= OUT= ARGS='
+
+sim: $(STAMP) ## simulate one trace under one policy (POLICY=hetero TRACE=philly)
+	@$(BIN)/hetsim run --policy "$(POLICY)" --trace "$(TRACE)" $(SIM_OPTIONS) $(ARGS)
+
+test: $(STAMP) ## run the tests (ARGS= goes to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP) ## check style, types and the direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+bench: $(STAMP) ## measure speed (ARGS= goes to pytest)
+	@$(BIN)/python -m pytest benchmarks -o python_files='bench_*.py test_*.py' --benchmark-only $(ARGS)
+
+figures: $(STAMP) ## draw the figures of the runs in RUNS= (default: runs)
+	@$(BIN)/hetsim figures "$(RUNS)" $(if $(OUT),--out "$(OUT)") $(ARGS)
+
+# The oldest Python that is supported resolves, so that what only it needs is in the lock too.
+lock: $(STAMP) ## write requirements.lock from pyproject.toml (ARGS=--upgrade: newest versions)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "make lock needs a .venv of Python 3.11")'
+	@PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= PIP_EXTRA_INDEX_URL= CUSTOM_COMPILE_COMMAND='make lock' \
+	  $(BIN)/pip-compile --quiet --no-config --extra dev --build-deps-for editable --allow-unsafe \
+	  --generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+	  --output-file requirements.lock $(ARGS) pyproject.toml
+
+clean: ## remove the environment, caches and build products (runs and figures stay)
+	@rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks \
+	  .coverage htmlcov
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# .venv/.building marks an environment that is not whole; one that is found at the start is made anew.
+$(STAMP): requirements.lock pyproject.toml
+	@set -e; \
+	if [ -e .venv/.building ] || ! $(BIN)/python -c 'import pip' 2>/dev/null; then \
+	  python=; \
+	  for candidate in $(PYTHON) python3.13 python3.12 python3.11 python3; do \
+	    if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	      python=$$candidate; break; \
+	    fi; \
+	  done; \
+	  if [ -z "$$python" ]; then \
+	    echo 'hetsim needs Python 3.11 or newer with its venv module; none was found as python3.13, python3.12,' \
+	      'python3.11 or python3. Install one, or name it: make PYTHON=/path/to/python3' >&2; \
+	    exit 2; \
+	  fi; \
+	  trap 'rm -rf .venv; echo "The environment was not finished and is removed; run make again." >&2; exit 2' \
+	    INT TERM HUP; \
+	  trap 'test -e $(STAMP) || rm -rf .venv' EXIT; \
+	  echo "Making .venv with $$("$$python" -V) (once; takes a minute or two) ..." >&2; \
+	  rm -rf .venv; mkdir .venv; touch .venv/.building; \
+	  "$$python" -m venv .venv; \
+	else \
+	  echo 'Bringing .venv up to requirements.lock ...' >&2; \
+	  touch .venv/.building; rm -f $(STAMP); \
+	fi; \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --require-hashes -r requirements.lock; \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-deps --no-build-isolation -e .; \
+	rm -f .venv/.building; touch $(STAMP)

@@ -1,0 +1,117 @@
+"""What the audit's laws share: the facts of a run as arrays, and what a law answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from analysis.run import FINISHED, Run, explode
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken law: when, which job, where, and what was found."""
+
+    text: str
+    time_s: float | None = None
+    job_id: str | None = None
+    gpu: int | None = None
+    node: int | None = None
+    law: str = ""
+
+    def named(self, law: str) -> Violation:
+        return replace(self, law=law)
+
+    def __str__(self) -> str:
+        at = [] if self.time_s is None else [f"at {self.time_s:.15g} s"]
+        at += [] if self.job_id is None else [f"job {self.job_id!r}"]
+        at += [] if self.gpu is None else [f"GPU {self.gpu}"]
+        at += [] if self.node is None else [f"node {self.node}"]
+        return f"{self.law}: {', '.join(at)}{': ' if at else ''}{self.text}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Outcome of one law: how many of what were checked, and the earliest violation."""
+
+    count: int
+    unit: str
+    violation: Violation | None = None
+
+
+class Facts:
+    """A run's columns as arrays, derived once and shared by all laws."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.begin, self.end = run.column("segments", "begin_s"), run.column("segments", "end_s")
+        self.submit, self.job_end = run.column("jobs", "submit_s"), run.column("jobs", "end_s")
+        self.first_start = run.column("jobs", "first_start_s")
+        self.state = np.asarray(run.tables["jobs"]["state"].to_pylist(), dtype=object)
+        self.ids = run.tables["jobs"]["job_id"]
+
+    @cached_property
+    def job(self) -> np.ndarray:
+        """Row of the jobs table of each segment; at least 0 once `jobs_once` holds."""
+        return self.run.segment_job
+
+    @cached_property
+    def slots(self) -> tuple[np.ndarray, np.ndarray]:
+        """Segment and GPU of each slot."""
+        segment, gpu = explode(self.run.tables["segments"]["gpu_ids"])
+        return segment, gpu.astype(np.int64)
+
+    @cached_property
+    def slot_kinds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Segment and GPU type index of each slot."""
+        segment, gpu = self.slots
+        return segment, self.run.node_type[self.gpu_node[gpu]]
+
+    @cached_property
+    def gpu_node(self) -> np.ndarray:
+        """Node of each GPU of the cluster."""
+        return np.repeat(np.arange(len(self.run.nodes)), self.run.column("nodes", "gpus"))
+
+    @cached_property
+    def slot_count(self) -> np.ndarray:
+        """Slots of each segment."""
+        return np.bincount(self.slots[0], minlength=len(self.begin))
+
+    @cached_property
+    def ended(self) -> np.ndarray:
+        """bool [jobs]: ran to its recorded end."""
+        return np.isin(self.state, np.array(FINISHED, dtype=object))
+
+    def job_id(self, row: int) -> str:
+        return str(self.ids[row].as_py())
+
+    def of_segments(
+        self,
+        bad: np.ndarray,
+        text: Callable[[int], str],
+        when: np.ndarray | None = None,
+        **place: Callable[[int], int],
+    ) -> Violation | None:
+        """Earliest violation among segments (by `when`, by default their begin)."""
+        i = earliest(bad, self.begin if when is None else when)
+        if i is None:
+            return None
+        at = {name: int(of(i)) for name, of in place.items()}
+        time_s = float((self.begin if when is None else when)[i])
+        return Violation(text(i), time_s, self.job_id(self.job[i]), at.get("gpu"), at.get("node"))
+
+    def of_jobs(
+        self, bad: np.ndarray, text: Callable[[int], str], when: np.ndarray | None = None
+    ) -> Violation | None:
+        """Earliest violation among jobs (by `when` where that is a number, else by their submit)."""
+        time_s = self.submit if when is None else np.where(np.isnan(when), self.submit, when)
+        i = earliest(bad, time_s)
+        return None if i is None else Violation(text(i), float(time_s[i]), self.job_id(i))
+
+
+def earliest(bad: np.ndarray, time_s: np.ndarray) -> int | None:
+    rows = np.flatnonzero(bad)
+    return int(rows[np.argmin(time_s[rows])]) if len(rows) else None

@@ -1,0 +1,194 @@
+"""The Gantt chart of a run: who held which GPU when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+
+from analysis.run import Run, RunError, explode
+from analysis.style import new_figure, style, time_unit
+
+PALETTE = ("#56B4E9", "#E69F00", "#7FC8A9", "#CC79A7", "#F0E442", "#8FA8D6", "#E8916A", "#BDBDBD")
+"""Tints on which black text is legible."""
+MAX_GANTT_BARS = 20_000
+MAX_GPU_ROWS = 64
+
+
+def gantt(run: Run, begin_s: float | None = None, end_s: float | None = None, rows: str = "auto") -> Figure:
+    """Draw a window of a run: a line a GPU (shares stacked in it), a colour a job, restart overheads hatched.
+
+    Nodes that are down are dark. Colours repeat after eight jobs; names stand where there is room for them.
+
+    Parameters
+    ----------
+    begin_s, end_s : float, optional
+        Window in s since the first submit; by default all of the run.
+    rows : {'auto', 'gpu', 'node'}
+        What the axis counts; 'auto' counts GPUs if there are at most 64.
+
+    Raises
+    ------
+    RunError
+        An empty window, unknown `rows`, or more than 20,000 stretches in the window.
+    """
+    if rows not in ("auto", "gpu", "node"):
+        raise RunError("unknown rows of a Gantt chart", got=rows, allowed="auto, gpu, node")
+    origin, last = run.window_s
+    low = origin + (0.0 if begin_s is None else begin_s)
+    high = last if end_s is None else origin + end_s
+    if not high > low:
+        raise RunError(
+            "the window of the Gantt chart is empty",
+            got=f"{begin_s} to {end_s} s",
+            allowed="begin before end",
+        )
+    gpus = int(run.column("nodes", "gpus").sum())
+    with style():
+        figure, (axes,) = new_figure(height_in=float(np.clip(0.9 + 0.2 * gpus, 1.6, 6.0)))
+        size, unit = time_unit(high - low)
+        _bars(axes, run, low, high, (origin, size))
+        _outages(axes, run, (origin, size))
+        _label(axes, run, gpus, by_node=rows == "node" or (rows == "auto" and gpus > MAX_GPU_ROWS))
+        axes.set(xlim=((low - origin) / size, (high - origin) / size), ylim=(gpus, 0))
+        axes.set_xlabel(f"time since first submit ({unit})")
+        axes.grid(axis="y", visible=False)
+    return figure
+
+
+def _bars(axes: Axes, run: Run, low: float, high: float, clock: tuple[float, float]) -> None:
+    """The stretches of the window; adjoining GPUs of one stretch are one bar."""
+    segment, gpu = explode(run.tables["segments"]["gpu_ids"])
+    begin, end = run.column("segments", "begin_s"), run.column("segments", "end_s")
+    inside = (begin < high) & (end > low) & (end > begin)
+    order = np.lexsort((gpu, segment, begin[segment]))
+    order = order[inside[segment[order]]]
+    if len(order) > MAX_GANTT_BARS:
+        raise RunError(
+            "too many stretches for a Gantt chart",
+            got=len(order),
+            allowed=f"up to {MAX_GANTT_BARS:,}",
+            todo="Draw a shorter window.",
+        )
+    milli, overhead = run.column("segments", "gpu_milli"), run.column("segments", "overhead_s")
+    owner = run.column("nodes", "first_gpu").searchsorted(gpu, side="right")
+    lanes: dict[int, list[tuple[float, float, float]]] = {}
+    boxes: list[list[float]] = []
+    of: list[int] = []
+    for i in order.tolist():
+        s, g, height = int(segment[i]), int(gpu[i]), milli[segment[i]] / 1000.0
+        top = g + _lane(lanes.setdefault(g, []), float(begin[s]), float(end[s]), height)
+        joins = of and of[-1] == s and height == 1.0 and boxes[-1][1] == g and owner[i] == owner[i - 1]
+        if joins:
+            boxes[-1][1] = g + 1.0
+        else:
+            boxes.append([top, top + height])
+            of.append(s)
+    box, seg = np.array(boxes).reshape(-1, 2), np.array(of, dtype=np.int64)
+    x0, x1 = (begin[seg] - clock[0]) / clock[1], (end[seg] - clock[0]) / clock[1]
+    paid = np.minimum(x1, x0 + overhead[seg] / clock[1])
+    job = run.segment_job[seg]
+    colours = [PALETTE[j % len(PALETTE)] for j in job]
+    thin = 0.5 if len(box) < 500 else 0.1
+    _draw(axes, x0, x1, box, facecolors=colours, edgecolors="white", linewidths=thin)
+    late = paid > x0
+    _draw(
+        axes,
+        x0[late],
+        paid[late],
+        box[late],
+        facecolors="none",
+        edgecolors="#333333",
+        linewidths=0.0,
+        hatch="/////",
+    )
+    _names(
+        axes,
+        run,
+        job,
+        box,
+        np.maximum(x0, (low - clock[0]) / clock[1]),
+        np.minimum(x1, (high - clock[0]) / clock[1]),
+        (high - low) / clock[1],
+    )
+
+
+def _lane(taken: list[tuple[float, float, float]], begin: float, end: float, height: float) -> float:
+    """Lowest place within a GPU, from 0 to 1, that is free at `begin`; bars come in order of begin."""
+    taken[:] = [bar for bar in taken if bar[0] > begin]
+    place = 0.0
+    for _, low, high in sorted(taken, key=lambda bar: bar[1]):
+        if place + height <= low + 1e-9:
+            break
+        place = max(place, high)
+    place = min(place, 1.0 - height)
+    taken.append((end, place, place + height))
+    return place
+
+
+def _draw(axes: Axes, x0: np.ndarray, x1: np.ndarray, box: np.ndarray, **look: Any) -> None:
+    """Rectangles, as one collection."""
+    corners: Any = np.stack([x0, box[:, 0], x1, box[:, 0], x1, box[:, 1], x0, box[:, 1]], axis=-1).reshape(
+        -1, 4, 2
+    )
+    axes.add_collection(PolyCollection(corners, **look))
+
+
+def _names(
+    axes: Axes, run: Run, job: np.ndarray, box: np.ndarray, x0: np.ndarray, x1: np.ndarray, width: float
+) -> None:
+    """Job ids in the bars that are large enough (some 70 characters fit across, a line takes 0.11 in)."""
+    gpus, height_in = float(run.column("nodes", "gpus").sum()), axes.get_figure().get_size_inches()[1] - 0.6  # type: ignore[union-attr]
+    ids = run.tables["jobs"]["job_id"]
+    for j, (top, bottom), left, right in zip(
+        job.tolist(), box.tolist(), x0.tolist(), x1.tolist(), strict=True
+    ):
+        text = str(ids[j].as_py())
+        if (right - left) / width * 70 > len(text) + 1 and (bottom - top) / gpus * height_in > 0.11:
+            axes.text(
+                (left + right) / 2,
+                (top + bottom) / 2,
+                text,
+                ha="center",
+                va="center",
+                fontsize=6,
+                clip_on=True,
+            )
+
+
+def _outages(axes: Axes, run: Run, clock: tuple[float, float]) -> None:
+    """Dark boxes over nodes that are down."""
+    first, gpus = run.column("nodes", "first_gpu"), run.column("nodes", "gpus")
+    for node, down, up in run.outages.itertuples(index=False):
+        x0, x1 = (down - clock[0]) / clock[1], (min(up, run.window_s[1]) - clock[0]) / clock[1]
+        axes.fill_between([x0, x1], first[node], first[node] + gpus[node], color="#555555", linewidth=0)
+
+
+def _label(axes: Axes, run: Run, gpus: int, by_node: bool) -> None:
+    """Ticks at GPUs or nodes, lines between nodes, GPU types at the right."""
+    first, count = run.column("nodes", "first_gpu"), run.column("nodes", "gpus")
+    if len(first) <= 100:
+        axes.hlines(first[1:], 0, 1, transform=axes.get_yaxis_transform(), color="#888888", linewidth=0.4)
+    numbers, places = (
+        (np.arange(len(first)), first + count / 2) if by_node else (np.arange(gpus), np.arange(gpus) + 0.5)
+    )
+    step = max(1, -(-len(numbers) // 24))
+    axes.set_yticks(places[::step], [str(n) for n in numbers[::step]])
+    axes.set_ylabel("node" if by_node else "GPU")
+    change = np.flatnonzero(np.diff(run.node_type)) + 1
+    groups = np.split(np.arange(len(first)), change)
+    if len(groups) > 60:
+        return
+    for run_of in groups:
+        middle = (first[run_of[0]] + first[run_of[-1]] + count[run_of[-1]]) / 2
+        axes.annotate(
+            run.types[run.node_type[run_of[0]]],
+            (1.01, middle),
+            xycoords=("axes fraction", "data"),
+            fontsize=7 if len(groups) <= 24 else 5,
+            va="center",
+            annotation_clip=False,
+        )

@@ -1,0 +1,225 @@
+"""Laws of conduct in time and space: each takes a run's facts, returns a count and the earliest violation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from analysis.facts import Facts, Finding, Violation, earliest
+from analysis.run import explode, wishes
+
+WHOLE = 1000
+"""Milli-GPU in a GPU."""
+
+
+def time_forward(facts: Facts) -> Finding:
+    """Segments and decisions lie within the run; no segment ends before it begins; decisions are in order."""
+    start, stop = facts.run.window_s
+    begin, end, now = facts.begin, facts.end, facts.run.column("decisions", "now_s")
+    found = facts.of_segments(
+        (end < begin) | (begin < start) | (end > stop),
+        lambda i: f"segment from {begin[i]} to {end[i]} s in a run from {start} to {stop} s",
+    )
+    back = np.flatnonzero((now < np.maximum.accumulate(np.concatenate(([start], now)))[:-1]) | (now > stop))
+    if len(back) and (found is None or now[back[0]] < float(found.time_s or 0.0)):
+        found = Violation(
+            f"decision {back[0]} lies before an earlier one or outside the run", float(now[back[0]])
+        )
+    return Finding(len(begin) + len(now), "segments and decisions", found)
+
+
+def after_submit(facts: Facts) -> Finding:
+    """``begin_s >= submit_s``."""
+    submit = facts.submit[facts.job]
+    return Finding(
+        len(facts.begin),
+        "segments",
+        facts.of_segments(facts.begin < submit, lambda i: f"submitted at {submit[i]} s"),
+    )
+
+
+def no_overlap(facts: Facts) -> Finding:
+    """In the order of the file, each segment of a job begins at or after the end of the one before."""
+    order = np.argsort(facts.job, kind="stable")
+    same = facts.job[order][1:] == facts.job[order][:-1]
+    bad = np.zeros(len(order), dtype=bool)
+    before = np.full(len(order), -np.inf)
+    before[order[1:]] = facts.end[order[:-1]]
+    bad[order[1:]] = same & (facts.begin[order[1:]] < before[order[1:]])
+    return Finding(
+        int(same.sum()),
+        "pairs of segments",
+        facts.of_segments(bad, lambda i: f"its segment before ends at {before[i]} s"),
+    )
+
+
+def _sweep(
+    facts: Facts, segment: np.ndarray, where: np.ndarray, milli: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What is held over time at each place: times, places, milli held from then on (one state an instant).
+
+    Segments are half open: at equal times an end frees before a begin takes.
+    """
+    time_s = np.concatenate((facts.begin[segment], facts.end[segment]))
+    where = np.concatenate((where, where))
+    order = np.lexsort((time_s, where))
+    # All events of a place cancel, so one running sum serves all; it counts after an instant's last event.
+    time_s, where, used = time_s[order], where[order], np.cumsum(np.concatenate((milli, -milli))[order])
+    settled = np.ones(len(order), dtype=bool)
+    settled[:-1] = (time_s[1:] != time_s[:-1]) | (where[1:] != where[:-1])
+    return time_s[settled], where[settled], used[settled]
+
+
+def gpu_capacity(facts: Facts) -> Finding:
+    """On each GPU, shares held add up to at most 1000 milli at each instant.
+
+    Segments are half open: at equal times an end frees before a begin takes.
+    """
+    segment, gpu = facts.slots
+    milli = facts.run.column("segments", "gpu_milli").astype(np.int64)[segment]
+    time_s, where, used = _sweep(facts, segment, gpu, milli)
+    i = earliest(used > WHOLE, time_s)
+    found = None
+    if i is not None:
+        g, now = int(where[i]), float(time_s[i])
+        inside = segment[(gpu == g) & (facts.begin[segment] <= now) & (facts.end[segment] > now)]
+        names = sorted({facts.job_id(facts.job[s]) for s in inside})
+        latest = facts.job_id(facts.job[inside[np.argmax(facts.begin[inside])]])
+        found = Violation(
+            f"{used[i]} milli held, by {', '.join(names)}", now, latest, g, int(facts.gpu_node[g])
+        )
+    return Finding(len(time_s), "GPU states", found)
+
+
+def quotas_kept(facts: Facts) -> Finding:
+    """No virtual cluster holds more than its quota of run.json's settings, each in GPUs."""
+    quotas = facts.run.info.get("settings", {}).get("quotas") or {}
+    if not quotas:
+        return Finding(0, "quotas")
+    held, names = facts.run.held, list(quotas)
+    vc = pd.Index(names).get_indexer(pd.Index(facts.run.jobs["vc"]))[facts.job][held.segment]
+    mine = vc >= 0
+    time_s, where, used = _sweep(facts, held.segment[mine], vc[mine], held.milli[mine])
+    i = earliest(used > np.array([1000 * quotas[name] for name in names])[where], time_s)
+    found = None
+    if i is not None:
+        name = names[where[i]]
+        found = Violation(
+            f"virtual cluster {name!r} holds {used[i]} milli of {1000 * quotas[name]}", float(time_s[i])
+        )
+    return Finding(len(names), "quotas", found)
+
+
+def slots_agree(facts: Facts) -> Finding:
+    """`nodes` (ascending) and `gpus` of a segment are what its `gpu_ids` and `gpu_milli` add up to."""
+    segment, gpu = facts.slots
+    held, size = facts.run.held, len(facts.run.nodes)
+    milli = facts.run.column("segments", "gpu_milli").astype(np.int64)
+    pair, slots = np.unique(segment * size + facts.gpu_node[gpu], return_counts=True)
+    said = held.segment * size + held.node
+    bad = np.bincount(pair // size, minlength=len(milli)) != np.bincount(held.segment, minlength=len(milli))
+    bad[held.segment[1:][np.diff(said) <= 0]] = True
+    # Both lists are in order of (segment, node), so where they agree they agree entry by entry.
+    shares = explode(facts.run.tables["segments"]["gpus"])[1]
+    if np.array_equal(pair, said):
+        bad[held.segment[np.abs(shares * 1000.0 - slots * milli[pair // size]) > 1e-6]] = True
+    else:
+        bad[held.segment[~np.isin(said, pair)]] = True
+        bad[pair[~np.isin(pair, said)] // size] = True
+    nodes, gpus, ids = (facts.run.tables["segments"][c] for c in ("nodes", "gpus", "gpu_ids"))
+    return Finding(
+        len(said),
+        "nodes of segments",
+        facts.of_segments(
+            bad,
+            lambda i: (
+                f"GPUs {ids[i].as_py()} of {milli[i]} milli; nodes {nodes[i].as_py()}, gpus {gpus[i].as_py()}"
+            ),
+        ),
+    )
+
+
+def gangs_whole(facts: Facts) -> Finding:
+    """A segment has the slots that its job asked for, each of the share asked for.
+
+    Where run.json says `sizes_gangs`, any number of slots from 1 will do.
+    """
+    asked, share = (
+        facts.run.column("jobs", "num_gpus")[facts.job],
+        facts.run.column("jobs", "gpu_milli")[facts.job],
+    )
+    milli, free = facts.run.column("segments", "gpu_milli"), bool(facts.run.info.get("sizes_gangs", False))
+    bad = (milli != share) | (facts.slot_count < 1 if free else facts.slot_count != asked)
+    return Finding(
+        len(bad),
+        "segments",
+        facts.of_segments(
+            bad,
+            lambda i: f"{facts.slot_count[i]} slots of {milli[i]} milli; asked for {asked[i]} of {share[i]}",
+        ),
+    )
+
+
+def nodes_up(facts: Facts) -> Finding:
+    """No segment overlaps a time at which one of its nodes was down.
+
+    It may end at the instant of the failure, or begin at that of the return.
+    """
+    held, outages = facts.run.held, facts.run.outages
+    order = np.argsort(held.node, kind="stable")
+    node = held.node[order]
+    when = np.full(len(facts.begin), np.inf)
+    where = np.zeros(len(facts.begin), dtype=np.int64)
+    for n, down, up in outages.itertuples(index=False):
+        mine = held.segment[order[np.searchsorted(node, n) : np.searchsorted(node, n, side="right")]]
+        hit = mine[(facts.begin[mine] < up) & (facts.end[mine] > down)]
+        since = np.maximum(facts.begin[hit], down)
+        sooner = since < when[hit]
+        when[hit[sooner]], where[hit[sooner]] = since[sooner], n
+    return Finding(
+        len(outages),
+        "outages",
+        facts.of_segments(
+            np.isfinite(when),
+            lambda i: f"segment from {facts.begin[i]} to {facts.end[i]} s",
+            when,
+            node=lambda i: where[i],
+        ),
+    )
+
+
+def types_allowed(facts: Facts) -> Finding:
+    """Each slot lies on a GPU type that its job allows ('' allows any; names in any case)."""
+    segment, kind = facts.slot_kinds
+    wish, allowed = wishes(facts.run)
+    wrong = ~allowed[wish[facts.job[segment]], kind]
+    bad = np.zeros(len(facts.begin), dtype=bool)
+    bad[segment[wrong]] = True
+    got = dict(zip(segment[wrong].tolist(), kind[wrong].tolist(), strict=True))
+    return Finding(
+        len(segment),
+        "slots",
+        facts.of_segments(
+            bad,
+            lambda i: (
+                f"runs on {facts.run.types[got[i]]}; allowed: {facts.run.jobs['gpu_type'].iloc[facts.job[i]]}"
+            ),
+        ),
+    )
+
+
+def one_type(facts: Facts) -> Finding:
+    """Where run.json says `one_type_gangs`, all slots of a segment are of one GPU type."""
+    if not facts.run.info.get("one_type_gangs", False):
+        return Finding(0, "segments (run.json does not ask for it)")
+    segment, kind = facts.slot_kinds
+    low, high = np.full(len(facts.begin), len(facts.run.types)), np.full(len(facts.begin), -1)
+    np.minimum.at(low, segment, kind)
+    np.maximum.at(high, segment, kind)
+    return Finding(
+        len(low),
+        "segments",
+        facts.of_segments(
+            low < high, lambda i: f"spans {facts.run.types[low[i]]} and {facts.run.types[high[i]]}"
+        ),
+    )

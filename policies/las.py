@@ -1,0 +1,31 @@
+"""Least attained service, preemptive: needs no estimate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.mechanisms import Preemptive
+from sim.api import View, param
+
+
+@dataclass
+class Las(Preemptive):
+    """The jobs that have had the least service hold the GPUs (two-dimensional LAS of Tiresias, NSDI'19, section 3.2).
+
+    Key: floor(attained service / quantum). Service is GPU time, or time alone; in whole quanta, so that equal jobs
+    take turns of that length instead of ever shorter ones.
+    """
+
+    quantum_s: float = param(3600.0, unit="s or GPU-s", above=0, help="service that a job may gain before it yields to an equal one")
+    by: str = param("gpu-time", choices=("gpu-time", "time"), help="what counts as service: GPU time (2D-LAS) or time")
+
+    def key(self, view: View, rows: np.ndarray) -> np.ndarray:
+        attained = view.attained_gpu_s(rows) if self.by == "gpu-time" else view.attained_s(rows)
+        # A wake-up lies where a quantum is full, up to rounding: a millionth must not cost another round.
+        return np.floor(attained / self.quantum_s * (1.0 + 2e-6))
+
+    def wake_s(self, view: View, running: np.ndarray, waiting_key: float) -> float:
+        """When the first running job has had so much that the best waiting one comes before it."""
+        return view.now_s + view.reach_s((waiting_key + 1.0) * self.quantum_s, running, self.by == "gpu-time")

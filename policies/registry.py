@@ -1,0 +1,74 @@
+"""Policies by name: each file of this folder that defines one is a policy of that name; others come by entry point.
+
+A third party's package declares `[project.entry-points."hetsim.policies"]  my-policy = "package.module:Class"`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+import policies
+from sim.api import Policy, PolicyError
+from traces.errors import did_you_mean
+
+ENTRY_POINTS = "hetsim.policies"
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Names of all policies, sorted."""
+    return tuple(sorted({*_ours(), *(e.name for e in entry_points(group=ENTRY_POINTS))}))
+
+
+@cache
+def _ours() -> dict[str, type[Policy]]:
+    found = {}
+    for module in pkgutil.iter_modules(policies.__path__):
+        if not module.ispkg and module.name != "registry":
+            policy = _defined_in(importlib.import_module(f"policies.{module.name}"))
+            if policy is not None:
+                found[module.name.replace("_", "-")] = policy
+    return found
+
+
+def _defined_in(module: Any) -> type[Policy] | None:
+    """The concrete policy that a module defines itself (not one that it imports), or None."""
+    own = [
+        c for c in vars(module).values()
+        if inspect.isclass(c) and issubclass(c, Policy) and c.__module__ == module.__name__ and not inspect.isabstract(c)
+    ]
+    if len(own) > 1:
+        raise PolicyError("a policy file defines one policy", where=module.__name__, got=[c.__name__ for c in own])
+    return own[0] if own else None
+
+
+def find(name: str) -> type[Policy]:
+    """Return a policy class by name ('_' and '-' are the same).
+
+    Raises
+    ------
+    PolicyError
+        No such policy (the message lists those there are), or an entry point that is no policy.
+    """
+    name = name.replace("_", "-")
+    if name in _ours():
+        policy = _ours()[name]
+    else:
+        entry = next((e for e in entry_points(group=ENTRY_POINTS) if e.name == name), None)
+        if entry is None:
+            raise PolicyError("unknown policy", got=name, allowed=", ".join(names()), todo=did_you_mean(name, names()))
+        policy = entry.load()
+        if not (inspect.isclass(policy) and issubclass(policy, Policy)):
+            raise PolicyError("an entry point is no policy", where=f"{ENTRY_POINTS}: {entry.value}", got=policy)
+    policy.name = name
+    return policy
+
+
+def make(name: str, settings: dict[str, Any] | None = None) -> Policy:
+    """Return a policy by name with settings (text or values)."""
+    return find(name).from_settings(settings or {})

@@ -1,0 +1,303 @@
+"""All that a policy may know: what it sees (View), what it answers (Decision), and how it introduces itself (Policy).
+
+Once per instant at which something happened, the engine calls `policy.decide(view)`. The view is one standing object
+whose arrays are the engine's own, read-only, never copied. A job is a row number of the trace.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import MISSING, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from sim.cluster import ClusterSpec, Ledger
+from sim.kernels.service import attained, first_to_reach, progress
+from traces.errors import HetsimError, did_you_mean
+
+if TYPE_CHECKING:
+    from sim.performance import Performance
+
+__all__ = [
+    "ClusterSpec", "Decision", "HetsimError", "IllegalDecisionError", "Jobs", "Placement", "Plan", "Policy",
+    "PolicyError", "Stage", "View", "param",
+]
+
+
+class PolicyError(HetsimError):
+    """A policy that cannot be used as asked: unknown name or setting, or a need that the run does not meet."""
+
+
+class IllegalDecisionError(HetsimError):
+    """A policy asked for something impossible. Names the simulated time, the job, what was wanted, what was free."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pipeline stage: consecutive operators of a model, on `gpus` GPUs of one type (replicas of the stage)."""
+
+    first_op: int
+    last_op: int
+    """Inclusive."""
+    gpu_type: str
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one job's model runs: stages in order, and micro-batches an iteration. One stage: data parallelism."""
+
+    stages: tuple[Stage, ...]
+    micro_batches: int = 1
+    iteration_s: float = float("nan")
+    """Predicted time of an iteration, as the planner believed it."""
+    memory_gib: tuple[float, ...] = ()
+    """Peak memory of a GPU of each stage."""
+
+    @property
+    def num_gpus(self) -> int:
+        return sum(stage.gpus for stage in self.stages)
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """The GPUs that a job gets: int32 cluster GPU numbers, one a slot, in stage order where there is a plan."""
+
+    gpus: np.ndarray
+    plan: Plan | None = None
+
+
+@dataclass(slots=True)
+class Decision:
+    """What to change now. Whatever is not named stays as it is.
+
+    Stops and rejections come first, then the old GPUs of moved jobs are freed, then moves and starts take theirs in the
+    order given. `wake_s` asks for a decision at that time even if nothing happens before; a later decision replaces it.
+    """
+
+    start: list[tuple[int, Placement]] = field(default_factory=list)
+    stop: list[int] = field(default_factory=list)
+    """Preempt: back into the queue."""
+    move: list[tuple[int, Placement]] = field(default_factory=list)
+    """Migrate, or resize where the count differs: other GPUs at once, at the cost of a restart."""
+    reject: list[tuple[int, str]] = field(default_factory=list)
+    """Queued jobs that can never run, each with the reason."""
+    rekey: list[int] = field(default_factory=list)
+    """Queued jobs whose key has changed after all (aging, promotion): the engine asks for it anew."""
+    wake_s: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Jobs:
+    """What a scheduler may know of each job (columns, indexed by row). True run times are not among them."""
+
+    job_id: np.ndarray
+    submit_s: np.ndarray
+    num_gpus: np.ndarray
+    gpu_milli: np.ndarray
+    worker_gpus: np.ndarray
+    gpus: np.ndarray
+    """float64: GPUs that the gang asks for, num_gpus × gpu_milli / 1000."""
+    types: np.ndarray
+    """uint64: bit t set: the job may run on `cluster.types[t]`: its own wish and, unless the policy sizes gangs, its gang's
+    memory fits there."""
+    vc: np.ndarray
+    """int32: index of the virtual cluster into `vc_names`."""
+    vc_names: tuple[str, ...]
+    user: np.ndarray
+    model: np.ndarray
+    """object array of model names, '' where unknown."""
+    batch_size: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.submit_s)
+
+
+class View:
+    """The cluster and its jobs at one instant, as the policy may see them. Made once a run; the engine keeps it true.
+
+    Attributes
+    ----------
+    now_s : float
+        The instant.
+    jobs, cluster : Jobs, ClusterSpec
+        What does not change.
+    queued : int32 array
+        Rows that wait, in the order of the policy's key (ties: submit order). `queued_key` holds the keys beside.
+    running : int32 array
+        Rows that run, in no particular order (the same one in each run).
+    free_milli, idle, type_idle : int32 arrays
+        Free share of each GPU, wholly free GPUs of each node, of each type. Read-only.
+    slots, slot_at, slot_n : int32, int64, int32 arrays
+        Running job `row` holds the GPUs slots[slot_at[row] : slot_at[row] + slot_n[row]] (`gpus_of`).
+    vc_left : int64 array
+        GPUs (in milli) that each virtual cluster may still take; huge where there is no quota.
+    estimate_s : float64 array
+        Believed run time of each job on its reference GPUs (NaN: unknown). Only if the policy `needs_estimates`.
+    performance : Performance or None
+        The belief about speed, for policies that plan; None where durations are replayed as recorded.
+    preemption_overhead_s : float
+        What a preempted or moved job loses at its next start.
+    """
+
+    def __init__(
+        self, jobs: Jobs, cluster: ClusterSpec, ledger: Ledger, *, performance: Performance | None = None,
+        estimate_s: np.ndarray | None = None, preemption_overhead_s: float = 0.0,
+    ) -> None:
+        n = len(jobs)
+        self.now_s = -np.inf
+        self.jobs, self.cluster = jobs, cluster
+        self.free_milli, self.idle, self.type_idle = ledger.free_milli, ledger.idle, ledger.type_idle
+        self.performance = performance
+        self.preemption_overhead_s = preemption_overhead_s
+        self._estimate_s = estimate_s
+        self.queued = np.empty(0, dtype=np.int32)
+        self.queued_key = np.empty(0, dtype=np.float64)
+        self.running = np.empty(0, dtype=np.int32)
+        self.slots = np.empty(int(jobs.num_gpus.sum()), dtype=np.int32)
+        self.slot_at = np.concatenate(([0], np.cumsum(jobs.num_gpus)[:-1])).astype(np.int64)
+        self.slot_n = np.zeros(n, dtype=np.int32)
+        self.vc_left = np.full(max(1, len(jobs.vc_names)), np.iinfo(np.int64).max, dtype=np.int64)
+        # Per job, true up to begin_s; the methods below add what has passed since.
+        self.begin_s = np.full(n, np.nan)
+        self.held_s = np.zeros(n)
+        self.held_gpu_s = np.zeros(n)
+        self.served_s = np.zeros(n)
+        self.speed = np.zeros(n)
+        self.overhead_s = np.zeros(n)
+        self.slots_gpu = np.zeros(n)
+        self._one = np.ones(n)
+
+    def gpus_of(self, row: int) -> np.ndarray:
+        """GPUs that a running job holds, one a slot; empty where it does not run."""
+        first = self.slot_at[row]
+        return self.slots[first : first + self.slot_n[row]]
+
+    @property
+    def estimate_s(self) -> np.ndarray:
+        if self._estimate_s is None:
+            raise PolicyError("the policy reads run-time estimates without declaring needs_estimates = True")
+        return self._estimate_s
+
+    def attained_s(self, rows: np.ndarray) -> np.ndarray:
+        """Time that each job has held its GPUs until now, in s."""
+        return attained(rows, self.now_s, self.held_s, self.begin_s, self._one)
+
+    def attained_gpu_s(self, rows: np.ndarray) -> np.ndarray:
+        """GPU time that each job has held until now, in GPU-s."""
+        return attained(rows, self.now_s, self.held_gpu_s, self.begin_s, self.slots_gpu)
+
+    def reach_s(self, limit: float, rows: np.ndarray, gpu_time: bool) -> float:
+        """Seconds until the first of `rows`, if they all run from now on, has attained `limit` (s, or GPU-s)."""
+        held, rate = (self.held_gpu_s, self.jobs.gpus) if gpu_time else (self.held_s, self._one)
+        return float(first_to_reach(limit, rows, self.now_s, held, self.begin_s, rate))
+
+    def progress_s(self, rows: np.ndarray) -> np.ndarray:
+        """Work done until now, as seconds on the job's reference GPUs (overheads bring none)."""
+        return progress(rows, self.now_s, self.served_s, self.begin_s, self.overhead_s, self.speed)
+
+    def remaining_s(self, rows: np.ndarray) -> np.ndarray:
+        """Believed work left, max(estimate_s - progress_s, 0), in seconds on the reference GPUs (NaN: unknown)."""
+        return np.maximum(self.estimate_s[rows] - self.progress_s(rows), 0.0)
+
+
+def param(default: Any, *, unit: str = "", help: str, choices: tuple[str, ...] = (), low: float | None = None,
+          above: float | None = None) -> Any:
+    """Declare a policy setting: a dataclass field with its default, unit and meaning, as `hetsim policies NAME` lists.
+
+    Numbers are at least `low`, or greater than `above`, where given.
+    """
+    return field(default=default, metadata={"unit": unit, "help": help, "choices": choices, "low": low, "above": above})
+
+
+@dataclass
+class Policy(ABC):
+    """A scheduler. Subclass it as a dataclass; every field made with `param` is a setting (`-P name=value`).
+
+    The class attributes declare what the policy is, so that the engine never asks for its name.
+    """
+
+    name: ClassVar[str] = ""
+    """Set by the registry from the file name."""
+    needs_estimates: ClassVar[bool] = False
+    """Reads `view.estimate_s` (run times: the run is marked with the kind of estimate used)."""
+    needs_performance: ClassVar[bool] = False
+    """Plans with `view.performance`: jobs must have a model."""
+    needs_columns: ClassVar[tuple[str, ...]] = ()
+    """Trace columns that must not be at their default throughout."""
+    sizes_gangs: ClassVar[bool] = False
+    """Chooses the GPU count itself: the request is advice, and a gang may span GPU types by plan."""
+
+    def prepare(self, view: View) -> None:  # noqa: B027 - optional hook
+        """Called once before the run."""
+
+    def key(self, view: View, rows: np.ndarray) -> np.ndarray:
+        """Order of the queue, smallest first, as the jobs `rows` enter it; a waiting job's key must not change.
+
+        Default: submit order.
+        """
+        return rows.astype(np.float64)
+
+    @abstractmethod
+    def decide(self, view: View) -> Decision:
+        """Answer for this instant."""
+
+    @classmethod
+    def settings(cls) -> dict[str, Any]:
+        """The policy's settings: name -> dataclass field (its default; unit and help in its metadata)."""
+        return {f.name: f for f in fields(cls) if "help" in f.metadata}
+
+    @classmethod
+    def from_settings(cls, given: dict[str, Any]) -> Policy:
+        """Make the policy from names and values (text is read as the type of the default).
+
+        Raises
+        ------
+        PolicyError
+            Unknown name, or a value that is not of the default's type or not among the choices.
+        """
+        known, values = cls.settings(), {}
+        for name, value in given.items():
+            if name not in known:
+                raise PolicyError(
+                    "unknown setting", where=f"policy {cls.name!r}", got=name, allowed=", ".join(known) or "none",
+                    todo=did_you_mean(name, known),
+                )
+            assert known[name].default is not MISSING
+            values[name] = _read(value, known[name], f"policy {cls.name!r}, setting {name!r}")
+        return cls(**values)
+
+
+def _read(value: Any, setting: Any, where: str) -> Any:
+    """One setting's value as the type of its default."""
+    default, choices = setting.default, setting.metadata["choices"]
+    kind = type(default)
+    if isinstance(value, str) and kind is bool:
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if value.lower() not in words:
+            raise PolicyError("value not allowed", where=where, got=value, allowed="true or false")
+        return words[value.lower()]
+    allowed = {bool: "true or false", int: "an integer", float: "a number"}.get(kind, "text")
+    refused = PolicyError("value not allowed", where=where, got=value, allowed=allowed)
+    # Only text is converted freely: int(2.7) is 2 and bool(5) is True, which nobody meant.
+    if isinstance(value, bool) != (kind is bool) and not (isinstance(value, str) or kind is str):
+        raise refused
+    try:
+        result = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        raise refused from None
+    if kind is int and not isinstance(value, str) and result != value:
+        raise refused
+    if isinstance(result, float) and np.isnan(result):
+        raise PolicyError("value not allowed", where=where, got=value, allowed="a number")
+    low, above = setting.metadata["low"], setting.metadata["above"]
+    if (low is not None and result < low) or (above is not None and not above < result < np.inf):
+        raise PolicyError("value not allowed", where=where, got=value,
+                          allowed=f"a number from {low:g}" if low is not None else f"a number greater than {above:g}")
+    if choices and result not in choices:
+        raise PolicyError("value not allowed", where=where, got=value, allowed=", ".join(choices),
+                          todo=did_you_mean(str(result), choices))
+    return result

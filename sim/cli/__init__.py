@@ -1,0 +1,98 @@
+"""The command line: `hetsim`, or `python -m sim`. Only it knows a policy, the engine and the analysis.
+
+Results go to stdout, all else to stderr. A `HetsimError` is shown as one message, with its exit code: 2 for
+what was asked wrongly, 1 for what was found (an illegal decision, a broken law). Commands import what they
+need when they are called, so that `hetsim --help` is fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from sim.cli import console, inputs, results, run, schedulers
+from traces.errors import HetsimError
+
+__all__ = ["app", "main"]
+
+
+class Commands(TyperGroup):
+    """Shows errors as messages: nothing that a user does ends in a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _interrupted()
+        except BrokenPipeError:
+            raise  # typer ends quietly on it
+        except HetsimError as error:
+            _fail(error)
+        except OSError as error:
+            what = error.strerror or str(error)
+            _fail(HetsimError(f"the system refused: {what}", where=str(error.filename or "")))
+        except MemoryError:
+            _fail(HetsimError("out of memory", todo="Take fewer jobs with --jobs, or a smaller cluster."))
+
+
+def _fail(error: HetsimError) -> NoReturn:
+    console.say(error, style="bold red")
+    sys.exit(error.exit_code)
+
+
+def _interrupted() -> NoReturn:
+    console.say("interrupted, nothing was written", style="bold red")
+    sys.exit(130)
+
+
+def _group(help: str, cls: type[TyperGroup] | None = None) -> typer.Typer:
+    return typer.Typer(
+        cls=cls, help=help, no_args_is_help=True, add_completion=False, rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(version("hetsim"))
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+app = _group("Simulate deep-learning training jobs on clusters of mixed GPU types.", Commands)
+app.callback()(_options)
+app.command()(run.run)
+app.command("policies")(schedulers.list_policies)
+app.command("check")(schedulers.check)
+app.command()(results.audit)
+app.command()(results.compare)
+app.command()(results.figures)
+_trace = _group("Look at, check and convert traces.")
+_trace.command()(inputs.describe)
+_trace.command()(inputs.check)
+_trace.command()(inputs.convert)
+app.add_typer(_trace, name="trace")
+_cluster = _group("Look at clusters.")
+_cluster.command()(inputs.show)
+app.add_typer(_cluster, name="cluster")
+
+
+def main() -> None:
+    """Run the command line; ends the process."""
+    try:
+        app(prog_name="hetsim")
+    except KeyboardInterrupt:
+        _interrupted()

@@ -1,0 +1,184 @@
+"""What a user sees: messages and progress on stderr, tables of policies and clusters on stdout.
+
+rich is imported where it is used, so that `hetsim --help` is fast.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from sim.api import Policy
+    from sim.cluster import ClusterSpec
+
+LINE_EVERY_S = 10.0
+"""Where stderr is no terminal, progress is a line as often as this."""
+
+
+def say(message: object, *, style: str = "") -> None:
+    """Print `hetsim: message` on stderr, unbroken."""
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True).print(Text.assemble(("hetsim: ", style), str(message)), soft_wrap=True)
+
+
+def show(table: object) -> None:
+    """Print a rich table (or text) on stdout."""
+    from rich.console import Console
+
+    Console(highlight=False).print(table)
+
+
+def show_json(content: Mapping[str, Any]) -> None:
+    """Print one JSON object on one line of stdout; floats in full precision."""
+    sys.stdout.write(json.dumps(content, allow_nan=False) + "\n")
+
+
+@contextmanager
+def progress(jobs: int, start_s: float, quiet: bool) -> Iterator[Callable[[int, float], None] | None]:
+    """What to call with (jobs that have left, simulated time) now and then.
+
+    A bar where stderr is a terminal, else a line every ten seconds; None where quiet.
+    """
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _bar(jobs, start_s) as update:
+            yield update
+    else:
+        yield _lines(jobs, start_s)
+
+
+@contextmanager
+def _bar(jobs: int, start_s: float) -> Iterator[Callable[[int, float], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("jobs, day {task.fields[days]:,.1f},"),
+               TimeRemainingColumn(), TextColumn("left"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=jobs, days=0.0)
+        yield lambda left, now_s: bar.update(task, completed=left, days=(now_s - start_s) / 86_400)
+
+
+def _lines(jobs: int, start_s: float) -> Callable[[int, float], None]:
+    began = said = time.monotonic()
+
+    def update(left: int, now_s: float) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said >= LINE_EVERY_S:
+            said = now
+            remaining = f", about {(now - began) * (jobs - left) / left:,.0f} s left" if left else ""
+            say(f"{left:,} of {jobs:,} jobs, day {(now_s - start_s) / 86_400:,.1f}{remaining}")
+
+    return update
+
+
+def policies_table(policies: Mapping[str, type[Policy]]) -> Table:
+    """Name and first line of the docstring of each policy."""
+    table = _table("policy", "what it does", title="Policies (hetsim policies NAME: one in full)")
+    for name, policy in policies.items():
+        table.add_row(name, _cell(first_line(policy)))
+    return table
+
+
+def policy_table(policy: type[Policy]) -> Table:
+    """The settings of a policy; its description is the title, what it needs the caption."""
+    title = f"{policy.name}\n\n{_flowing(inspect.getdoc(policy) or '')}\n"
+    table = _table("setting", "default", "meaning", title=title)
+    for name, field in policy.settings().items():
+        about = field.metadata
+        default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+        meaning = about["help"] + (f"\none of: {', '.join(about['choices'])}" if about["choices"] else "")
+        table.add_row(name, _cell(f"{default} {about['unit']}"), _cell(meaning))
+    table.caption = f"Needs: {needs(policy)}." + ("\nSet with -P name=value." if policy.settings() else "")
+    return table
+
+
+def _flowing(text: str) -> str:
+    """Text whose paragraphs are one line each, for the terminal to break; lists stay as they are."""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(p if "\n " in p or p.startswith(" ") else p.replace("\n", " ") for p in paragraphs)
+
+
+def first_line(policy: type[Policy]) -> str:
+    """The first line of a policy's own description."""
+    return (inspect.getdoc(policy) or "").split("\n", 1)[0]
+
+
+def needs(policy: type[Policy]) -> str:
+    """What a policy needs of a run, in words."""
+    parts = [
+        "believed run times (--estimate)" if policy.needs_estimates else "",
+        "modelled speeds (--work iterations)" if policy.needs_performance else "",
+        *(f"trace column {name}" for name in policy.needs_columns),
+    ]
+    return ", ".join(part for part in parts if part) or "nothing but the queue and the free GPUs"
+
+
+def cluster_table(cluster: ClusterSpec) -> Table:
+    """Nodes, GPUs, memory and prices by type; links in the caption."""
+    table = _table("GPU type", "nodes", "GPUs", "memory (GiB)", "price (USD/GPU-h)", "source of the price",
+                   title=f"Cluster {cluster.name}: {cluster.num_nodes:,} nodes, {cluster.num_gpus:,} GPUs")
+    gpus = cluster.gpus_by_type().tolist()
+    for index, kind in enumerate(cluster.types):
+        sizes = cluster.node_gpus[cluster.node_type == index]
+        shapes = ", ".join(f"{int((sizes == size).sum()):,} × {size}" for size in sorted(set(sizes.tolist())))
+        price = "unknown" if kind.price_usd_per_h is None else f"{kind.price_usd_per_h:,.4g}"
+        source = kind.cite.get("price_usd_per_h", kind.cite.get("price", ""))
+        table.add_row(kind.name, shapes, f"{gpus[index]:,}", f"{kind.memory_gib:g}", price, _cell(source))
+    table.caption = _links(cluster)
+    return table
+
+
+def _links(cluster: ClusterSpec) -> str:
+    """Bandwidths and latencies in words."""
+    links, racks = cluster.links, int(cluster.node_rack.max()) + 1
+    inside = [
+        f"{t.name} NVLink {t.nvlink_gbytes_per_s:g}" if t.nvlink_gbytes_per_s
+        else f"{t.name} PCIe {t.pcie_gbytes_per_s:g}" for t in cluster.types
+    ]
+    return (
+        "nodes: number × GPUs of each\n"
+        f"within a node (Gbyte/s a GPU): {', '.join(inside)}\n"
+        f"between nodes (Gbyte/s a node): {links.network_gbytes_per_s:g} within a rack, "
+        f"{links.rack_gbytes_per_s:g} between racks; {racks:,} {'rack' if racks == 1 else 'racks'}\n"
+        f"latency (µs): {links.network_latency_s * 1e6:g} between nodes, "
+        f"{links.node_latency_s * 1e6:g} within"
+    )
+
+
+def presets_table(presets: Mapping[str, str]) -> Table:
+    """Name and description of each preset cluster."""
+    table = _table("preset", "what it is", title="Clusters (hetsim cluster show NAME: one in full)")
+    for name, text in presets.items():
+        table.add_row(name, _cell(text))
+    return table
+
+
+def _table(*headings: str, title: str) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(
+        title=escape(title), title_justify="left", title_style="", caption_justify="left", caption_style=""
+    )
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def _cell(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

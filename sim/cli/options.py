@@ -1,0 +1,16 @@
+"""What the options of several commands have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+TRACE = "philly or pai (generated), or a file."
+FORMAT = "Format of the trace file; left out: told from its content."
+CLUSTER = "Preset, TOML file, or shorthand such as v100:8x4+t4:2x8."
+JOBS = "Only the first so many jobs.  [generated: 5000; file: all]"
+Params = Annotated[
+    list[str] | None,
+    typer.Option("-P", "--param", metavar="NAME=VALUE", help="A setting of the policy; may be repeated."),
+]

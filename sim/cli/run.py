@@ -1,0 +1,187 @@
+"""`hetsim run`: from settings to a written run, what fails fast before what takes time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sim.cli import console
+from sim.cli.options import CLUSTER, FORMAT, JOBS, TRACE, Params
+
+if TYPE_CHECKING:
+    from sim.api import Policy
+    from sim.cluster import ClusterSpec
+    from sim.config import RunConfig
+    from sim.simulate import RunResult
+    from sim.workload import Workload
+
+
+def run(
+    policy: Annotated[str | None, typer.Option(help="Scheduler, see `hetsim policies`.  [hetero]")] = None,
+    trace: Annotated[str | None, typer.Option(help=f"{TRACE}  [philly]")] = None,
+    format: Annotated[str | None, typer.Option(help=FORMAT)] = None,
+    cluster: Annotated[str | None, typer.Option(help=f"{CLUSTER}  [gavel]")] = None,
+    jobs: Annotated[int | None, typer.Option(help=JOBS)] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.  [0]")] = None,
+    load: Annotated[float | None, typer.Option(
+        help="Stretch arrivals so that this share of the cluster's GPU time is asked for.  "
+        "[generated: 0.7; file: as recorded]")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder of the results.  [a new one in runs/]")] = None,
+    work: Annotated[str | None, typer.Option(
+        help="What a job must do: 'iterations' of a model, as fast as its GPUs allow, or its 'recorded' run "
+        "time.  [iterations]")] = None,
+    reference: Annotated[str | None, typer.Option(
+        help="GPU type on which run times were recorded.  [V100]")] = None,
+    estimate: Annotated[str | None, typer.Option(
+        help="What a policy believes of run times: oracle, noisy:MRE, or column.  [oracle]")] = None,
+    param: Params = None,
+    set_: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="NAME=VALUE", help="Any setting, such as engine.mtbf_h; may be repeated.")] = None,
+    config: Annotated[Path | None, typer.Option(
+        help="TOML file with [run], [policy] and [engine]; options win.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notices.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in --out.")] = False,
+) -> None:
+    """Replay a trace on a cluster under a policy.
+
+    \b
+    Examples:
+      hetsim run
+      hetsim run --policy tiresias -P queue_limits=3600,36000 --trace jobs.csv --work recorded
+      hetsim run --policy srtf --estimate noisy:0.3 --cluster v100:8x4+t4:2x8 --load 0.9 --seed 7
+      hetsim run --config experiment.toml --set engine.preemption_overhead_s=10 --json
+    """
+    from sim.config import load_config
+
+    options = {
+        "policy": policy, "trace": trace, "format": format, "cluster": cluster, "jobs": jobs, "seed": seed,
+        "load": load, "out": out, "work": work, "reference": reference, "estimate": estimate,
+    }
+    settings = load_config(config, _overrides(options, param or [], set_ or []))
+    from analysis.metrics import summary
+    from analysis.run import Run
+    from analysis.tables import summary_table
+
+    folder, result = _run(settings, force=force, quiet=quiet)
+    done = Run(folder, result.tables, result.info, result.timing)
+    if json:
+        console.show_json(summary(done))
+    else:
+        console.show(summary_table(done))
+
+
+def _overrides(options: dict[str, Any], params: list[str], sets: list[str]) -> dict[str, Any]:
+    """All settings of the command line by dotted name; none twice."""
+    from sim.config import ConfigError, parse_setting
+
+    given = {name: value for name, value in options.items() if value is not None}
+    for prefix, texts in (("policy.", params), ("", sets)):
+        for text in texts:
+            name, value = parse_setting(text)
+            name = prefix + name.removeprefix("run.")
+            if name in given:
+                raise ConfigError("a setting is given twice", where=f"command line, {name}", got=value)
+            given[name] = value
+    return given
+
+
+def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResult]:
+    """Settings to a written run: what fails fast comes before what takes time."""
+    from policies.registry import make
+    from sim.clusters import load_cluster
+    from sim.outfolder import reserved
+    from sim.workload import prepare, resolved
+
+    policy = make(config.policy, config.policy_settings)
+    cluster = load_cluster(config.cluster)
+    unused = [] if quiet else _without_effect(config, policy)
+    config = resolved(config)
+    with reserved(config, force) as folder:
+        _tell(unused)
+        workload = prepare(config, cluster)
+        if not quiet:
+            _tell(_about(workload, cluster))
+        result = _simulate(config, policy, cluster, workload, quiet)
+        if config.out is not None:
+            from sim.recorder import claim
+
+            claim(folder, force)  # another run may have come to the same folder meanwhile
+        result.write(folder)
+    return folder, result
+
+
+def _simulate(
+    config: RunConfig, policy: Policy, cluster: ClusterSpec, workload: Workload, quiet: bool
+) -> RunResult:
+    from policies.estimate import run_times_s
+    from sim.simulate import simulate
+
+    trace, believed = workload.trace, None
+    if policy.needs_estimates:
+        believed = run_times_s(config.estimate, workload.true_s, trace.estimate_s, config.seed)
+    kept = config.model_dump(exclude={"out", "policy_settings"})
+    kept["policy_settings"] = {name: getattr(policy, name) for name in policy.settings()}
+    with console.progress(len(trace), float(trace.submit_s[0]), quiet) as update:
+        return simulate(
+            trace, cluster, policy, workload.truth, config.engine, performance=workload.performance,
+            estimate_s=believed, estimate=config.estimate, seed=config.seed,
+            settings={"config": _plain(kept)}, on_progress=update,
+        )
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can hold it: infinity, which it has no number for, as text."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return "inf" if value == float("inf") else value
+
+
+def _without_effect(config: RunConfig, policy: Policy) -> list[str]:
+    """Settings that were given and change nothing in this run."""
+    from traces.synthetic import GENERATORS
+
+    given, engine, found = config.model_fields_set, config.engine, []
+    if "estimate" in given and not policy.needs_estimates:
+        found.append(f"estimate = {config.estimate} has no effect: policy {policy.name!r} uses no run times")
+    if "reference" in given and config.work == "recorded":
+        found.append("reference has no effect with work = recorded")
+    if config.format is not None and config.trace in GENERATORS:
+        found.append(f"format has no effect: {config.trace!r} is generated (a file: ./{config.trace})")
+    if engine.mtbf_h is None:
+        found += [f"engine.{name} has no effect without engine.mtbf_h: no node fails"
+                  for name in ("repair_h", "checkpoint_interval_s") if name in engine.model_fields_set]
+    return found
+
+
+def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
+    """What is replayed, before it is: size, load by type, and what was done to the trace."""
+    from sim.workload import gpus_by_type
+    from traces.describe import load_by_type
+
+    trace = workload.trace
+    load = load_by_type(trace, gpus_by_type(cluster))
+    days = float(trace.submit_s[-1] - trace.submit_s[0]) / 86_400
+    lines = [f"{len(trace):,} jobs of {trace.provenance.source} over {days:,.1f} days on {cluster.name} "
+             f"({cluster.num_gpus:,} GPUs); load {load['total']:.2f} by recorded durations"]
+    lines += [f"load {value:.2f} on {name}, above 1: more is asked for than it can do, queues grow"
+              for name, value in load["by_type"].items() if value > 1]
+    lacking = load["gpu_hours_without_type"]
+    lines += [f"{lacking:,.1f} GPU-hours ask for GPU types that {cluster.name} lacks"] if lacking > 0 else []
+    return lines + [f"trace: {note}" for note in trace.provenance.notes] + _compiling()
+
+
+def _compiling() -> list[str]:
+    """A word where kernels are about to be compiled, which takes a while once."""
+    from sim.kernels.jit import cache_directory
+
+    folder = cache_directory()
+    known = folder is not None and any(folder.glob("*.nbi"))
+    return [] if known else ["compiling kernels: this takes up to a minute, once where they can be kept"]
+
+
+def _tell(lines: list[str]) -> None:
+    for line in lines:
+        console.say(line)

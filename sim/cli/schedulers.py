@@ -1,0 +1,75 @@
+"""`hetsim policies` and `hetsim check`: the schedulers, and whether one keeps the rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sim.cli import console
+from sim.cli.options import Params
+
+if TYPE_CHECKING:
+    from policies.checks import Case, Ran
+    from sim.api import Policy
+
+
+def list_policies(name: Annotated[str | None, typer.Argument(help="Policy to show in full.")] = None) -> None:
+    """List the policies, or show one: its settings, and what it needs.
+
+    \b
+    Examples:
+      hetsim policies
+      hetsim policies tiresias
+    """
+    from policies.registry import find, names
+
+    if name is None:
+        console.show(console.policies_table({each: find(each) for each in names()}))
+    else:
+        console.show(console.policy_table(find(name)))
+
+
+def check(
+    name: Annotated[str, typer.Argument(help="Policy to check.")],
+    param: Params = None,
+) -> None:
+    """Check that a policy keeps the rules that every policy must keep; exit with 1 if it does not.
+
+    \b
+    Examples:
+      hetsim check fifo
+      hetsim check tiresias -P queue_limits=600
+    """
+    from policies.checks import check_policy
+    from sim.config import parse_setting
+
+    report = check_policy(name, dict(parse_setting(text) for text in param or []), runner=replay)
+    print(report.text)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def replay(case: Case, policy: Policy) -> Ran:
+    """Simulate and audit one case of the conformance suite (see `policies.checks.Runner`)."""
+    from analysis.audit import audit as audited
+    from analysis.run import Run
+    from policies.checks import Ran
+    from sim.clusters import load_cluster
+    from sim.config import EngineConfig
+    from sim.hardware import gpu_type
+    from sim.performance import Performance
+    from sim.progress import Modelled, Recorded
+    from sim.simulate import simulate
+    from traces.trace import Trace
+
+    cluster = load_cluster("+".join(f"{kind}:{count}x{gpus}" for kind, count, gpus in case.nodes))
+    trace, performance = Trace.from_columns(case.columns), Performance(links=cluster.links)
+    planned = policy.needs_performance
+    truth = Modelled(trace, cluster, performance, gpu_type("V100")) if planned else Recorded(trace, cluster)
+    true_s = truth.work_total / truth.reference_rate
+    result = simulate(trace, cluster, policy, truth, EngineConfig(**case.engine), estimate_s=true_s,
+                      performance=performance if planned else None)
+    report = audited(Run(Path(case.name), result.tables, result.info, result.timing))
+    return Ran({name: table.to_pylist() for name, table in result.tables.items()}, str(report.first or ""))

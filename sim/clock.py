@@ -1,0 +1,29 @@
+"""The clock: SimPy's environment, with events at absolute times and two priorities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappush
+from typing import Any
+
+import simpy
+
+NORMAL, LATE = 1, 2
+"""What happens at an instant, and what is decided once all of that has happened."""
+
+
+class Clock(simpy.Environment):
+    """SimPy's calendar. `at` takes the time itself: now + (t - now) is not t in floating point, and two things that
+    are due at the same instant must be at the same instant."""
+
+    def at(self, time_s: float, callback: Callable[[Any], None], value: Any = None, priority: int = NORMAL) -> None:
+        """Call callback(event) at a time; event.value is `value`. Equal times: by priority, then in the order of calls."""
+        event = simpy.Event(self)
+        event._ok, event._value = True, value
+        event.callbacks.append(callback)
+        entry: Any = (time_s, priority, next(self._eid), event)
+        heappush(self._queue, entry)
+
+    def stop_at(self, time_s: float) -> None:
+        """Set the time without handling what is still due (used once, at the horizon)."""
+        self._now = time_s

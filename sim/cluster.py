@@ -1,0 +1,164 @@
+"""The cluster: what is there (ClusterSpec, fixed) and what is free (Ledger, the only place where GPUs move).
+
+A GPU is a number from 0 to num_gpus - 1, counted node by node. Shares are integers, thousandths of a GPU, so
+that five jobs of 0.2 fill a GPU exactly and a million allocations leave no rounding behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.hardware import GpuType
+from sim.kernels.ledger import give, take
+from traces.errors import HetsimError
+
+WHOLE = 1000
+"""Milli-GPU in a GPU."""
+
+
+class ClusterError(HetsimError):
+    """A cluster description that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """Bandwidths (Gbyte/s, one direction) and latencies (s) between GPUs that are not on one node.
+
+    Within a node the links are those of the GPU type: NVLink where it has it, else PCIe.
+    """
+
+    network_gbytes_per_s: float = 12.5
+    """Per node, within a rack: 100 Gbit/s by default."""
+    rack_gbytes_per_s: float = 12.5
+    """Per node, between racks."""
+    network_latency_s: float = 20e-6
+    node_latency_s: float = 5e-6
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterSpec:
+    """Nodes, their GPU types and links. All arrays are read-only.
+
+    Attributes
+    ----------
+    types : the GPU types present, in the order in which placement tries them.
+    node_type : int32 [nodes], index into `types`.
+    node_gpus : int32 [nodes], GPUs on the node.
+    node_rack : int32 [nodes], rack of the node.
+    node_first : int32 [nodes + 1], first GPU of each node; the last entry is the number of GPUs.
+    gpu_node : int32 [GPUs], node of each GPU.
+    """
+
+    name: str
+    types: tuple[GpuType, ...]
+    node_type: np.ndarray
+    node_gpus: np.ndarray
+    node_rack: np.ndarray
+    links: Links
+    node_first: np.ndarray
+    gpu_node: np.ndarray
+
+    @classmethod
+    def build(
+        cls, name: str, types: Sequence[GpuType], node_type: Sequence[int], node_gpus: Sequence[int],
+        node_rack: Sequence[int] | None = None, links: Links | None = None,
+    ) -> ClusterSpec:
+        """Make a cluster from one type index and one GPU count a node.
+
+        Raises
+        ------
+        ClusterError
+            No nodes, a node without GPUs, or a type that is named twice.
+        """
+        if len(node_type) == 0:
+            raise ClusterError("the cluster has no nodes", where=f"cluster {name!r}", got=0, allowed="at least one node")
+        counts = np.asarray(node_gpus, dtype=np.int64)
+        if (counts < 1).any() or counts.sum() > 10_000_000:
+            raise ClusterError("GPUs of a node", where=f"cluster {name!r}", got=int(counts.min()),
+                               allowed="1 or more on each node, 10,000,000 in all")
+        if len({t.name for t in types}) != len(types):
+            raise ClusterError("a GPU type is listed twice", where=f"cluster {name!r}", got=[t.name for t in types])
+        rack = np.zeros(len(counts)) if node_rack is None else node_rack
+        arrays = [
+            np.asarray(node_type, dtype=np.int32), counts.astype(np.int32), np.asarray(rack, dtype=np.int32),
+            np.concatenate(([0], np.cumsum(counts))).astype(np.int32),
+            np.repeat(np.arange(len(counts)), counts).astype(np.int32),
+        ]
+        for array in arrays:
+            array.flags.writeable = False
+        return cls(name, tuple(types), arrays[0], arrays[1], arrays[2], links or Links(), arrays[3], arrays[4])
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.node_type)
+
+    @property
+    def num_gpus(self) -> int:
+        return len(self.gpu_node)
+
+    @property
+    def gpu_type(self) -> np.ndarray:
+        """int32 [GPUs]: type index of each GPU."""
+        return self.node_type[self.gpu_node]
+
+    def gpus_by_type(self) -> np.ndarray:
+        """int64 [types]: how many GPUs the cluster has of each type."""
+        return np.bincount(self.node_type, weights=self.node_gpus, minlength=len(self.types)).astype(np.int64)
+
+    def type_index(self, name: str) -> int | None:
+        """Index of a GPU type by name (any case), None where the cluster has none."""
+        for i, t in enumerate(self.types):
+            if t.name.lower() == name.lower():
+                return i
+        return None
+
+
+class Ledger:
+    """Which share of which GPU is free. Every change of `free_milli` in a run goes through here.
+
+    Attributes
+    ----------
+    free_milli : int32 [GPUs], free share of each GPU; 0 on a node that is down.
+    idle : int32 [nodes], GPUs of a node that are wholly free.
+    type_idle : int32 [types], the same by type.
+    """
+
+    def __init__(self, cluster: ClusterSpec) -> None:
+        self.cluster = cluster
+        self.free_milli = np.full(cluster.num_gpus, WHOLE, dtype=np.int32)
+        self.idle = cluster.node_gpus.copy()
+        self.type_idle = cluster.gpus_by_type().astype(np.int32)
+        self.up = np.ones(cluster.num_nodes, dtype=np.bool_)
+        # Own copies: handing a read-only array to a compiled kernel takes microseconds, a writable one a tenth of that.
+        self.gpu_node, self.node_type = cluster.gpu_node.copy(), cluster.node_type.copy()
+
+    def take(self, gpus: np.ndarray, milli: int) -> int:
+        """Take `milli` of each GPU listed (a GPU listed twice gives twice).
+
+        Returns -1, or the position of the first GPU that has less than that free (then nothing is taken).
+        """
+        return int(take(gpus, milli, self.free_milli, self.idle, self.type_idle, self.gpu_node, self.node_type))
+
+    def give(self, gpus: np.ndarray, milli: int) -> None:
+        """Return what `take` took."""
+        give(gpus, milli, self.free_milli, self.idle, self.type_idle, self.gpu_node, self.node_type)
+
+    def node_down(self, node: int) -> None:
+        """Take a node out of service; the caller has freed all of its GPUs first."""
+        span = slice(self.cluster.node_first[node], self.cluster.node_first[node + 1])
+        assert (self.free_milli[span] == WHOLE).all(), "a node goes down with jobs on it"
+        self.free_milli[span] = 0
+        self.type_idle[self.cluster.node_type[node]] -= self.idle[node]
+        self.idle[node] = 0
+        self.up[node] = False
+
+    def node_up(self, node: int) -> None:
+        """Put a node back into service, all of it free."""
+        span = slice(self.cluster.node_first[node], self.cluster.node_first[node + 1])
+        self.free_milli[span] = WHOLE
+        self.idle[node] = self.cluster.node_gpus[node]
+        self.type_idle[self.cluster.node_type[node]] += self.idle[node]
+        self.up[node] = True

@@ -1,0 +1,232 @@
+"""Cluster descriptions: a preset's name, a TOML file, or a shorthand such as `v100:320x8+t4:10x4`.
+
+A TOML file has `[[nodes]]` (type, count, gpus, rack_size), `[links]` (each key with its unit) and
+`[prices_usd_per_gpu_h]` (prices that replace the catalogue's). `sim/presets/*.toml` are examples.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from sim.cluster import ClusterError, ClusterSpec, Links
+from sim.hardware import GpuType, gpu_type
+from sim.settings import ConfigError, RefusedError, Settings, checked, key_names, read_toml, setting
+from traces.errors import HetsimError, did_you_mean
+
+#: More GPUs than this share no node; a larger number is most often the size of the whole cluster.
+MAX_GPUS_PER_NODE = 1024
+MAX_GPUS = 10_000_000
+GBITS_PER_GBYTE = 8
+
+
+class Nodes(Settings):
+    """One `[[nodes]]` table: equal nodes."""
+
+    type: str = setting(..., "GPU type of the catalogue, any case", min_length=1)
+    count: int = setting(..., "nodes of this kind", unit="nodes", ge=1, le=MAX_GPUS)
+    gpus: int = setting(..., "GPUs of each", unit="GPU", ge=1, le=MAX_GPUS_PER_NODE)
+    rack_size: int | None = setting(
+        None, "nodes of a rack, which these nodes fill one after the other; left out: all such nodes of the "
+        "file stand in one rack", unit="nodes", ge=1)
+
+
+class LinkSettings(Settings):
+    """The `[links]` table. A bandwidth may be given in Gbyte/s or in Gbit/s; the key says which."""
+
+    network_gbytes_per_s: float | None = setting(None, "each node, within a rack", unit="Gbyte/s", gt=0)
+    network_gbits_per_s: float | None = setting(None, "the same in Gbit/s", unit="Gbit/s", gt=0)
+    rack_gbytes_per_s: float | None = setting(
+        None, "each node, between racks; left out: as within a rack", unit="Gbyte/s", gt=0)
+    rack_gbits_per_s: float | None = setting(None, "the same in Gbit/s", unit="Gbit/s", gt=0)
+    network_latency_s: float = setting(Links.network_latency_s, "between nodes", unit="s", ge=0, le=60)
+    node_latency_s: float = setting(Links.node_latency_s, "within a node", unit="s", ge=0, le=60)
+
+    @model_validator(mode="after")
+    def _one_unit(self) -> LinkSettings:
+        for link in ("network", "rack"):
+            if None not in (getattr(self, f"{link}_gbytes_per_s"), getattr(self, f"{link}_gbits_per_s")):
+                raise RefusedError(f"the {link} bandwidth is given twice",
+                                   allowed=f"{link}_gbytes_per_s or {link}_gbits_per_s")
+        return self
+
+    def links(self) -> Links:
+        """The links in Gbyte/s: x Gbit/s = x / 8 Gbyte/s."""
+
+        def bandwidth(gbytes: float | None, gbits: float | None, default: float) -> float:
+            return gbytes if gbytes is not None else default if gbits is None else gbits / GBITS_PER_GBYTE
+
+        network = bandwidth(self.network_gbytes_per_s, self.network_gbits_per_s, Links.network_gbytes_per_s)
+        rack = bandwidth(self.rack_gbytes_per_s, self.rack_gbits_per_s, network)
+        return Links(network, rack, self.network_latency_s, self.node_latency_s)
+
+
+class ClusterFile(Settings):
+    """A cluster's TOML file."""
+
+    name: str = setting("", "name in results; left out: the file's")
+    description: str = setting("", "one line for the list of presets")
+    nodes: list[Nodes] = setting(..., "the [[nodes]] tables", allowed="one or more [[nodes]]", min_length=1)
+    links: LinkSettings = setting(LinkSettings(), "bandwidths and latencies", allowed="a table")
+    prices_usd_per_gpu_h: dict[str, Annotated[float, Field(ge=0)]] = setting(
+        {}, "prices that replace the catalogue's, by GPU type", unit="USD/GPU-h",
+        allowed="TYPE = price in USD, a finite number from 0")
+
+
+def load_cluster(text: str) -> ClusterSpec:
+    """Make the cluster that a user named.
+
+    Parameters
+    ----------
+    text : str
+        A preset (any case), the path of a TOML file, or `TYPE:COUNTxGPUS+…`: COUNT nodes of GPUS GPUs each,
+        in that order; `TYPE:GPUS` is one node. Types in any case.
+
+    Raises
+    ------
+    ClusterError
+        None of these; a file that cannot be read; an unknown key (with the nearest right one), unit or GPU
+        type; no nodes, a node without GPUs, or too many. The message names the file and the dotted path.
+    """
+    text = text.strip()
+    if text.lower() in preset_names():
+        return _preset(text.lower())
+    if text.lower().endswith(".toml"):
+        return _from_file(text)
+    if ":" in text:
+        return _from_shorthand(text)
+    names = ", ".join(preset_names())
+    raise ClusterError(
+        "no such cluster", got=text, todo=did_you_mean(text.lower(), preset_names()),
+        allowed=f"a preset ({names}), a .toml file, or a shorthand such as v100:320x8+t4:10x4",
+    )
+
+
+@cache
+def preset_names() -> tuple[str, ...]:
+    """Names of the presets, in alphabetical order."""
+    found = (entry.name for entry in files("sim").joinpath("presets").iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml")))
+
+
+def presets() -> dict[str, str]:
+    """The presets: name -> what it is, in one line."""
+    return {name: str(_preset_table(name).get("description", "")) for name in preset_names()}
+
+
+def _preset_table(name: str) -> dict[str, Any]:
+    return _read(str(files("sim").joinpath("presets", f"{name}.toml")))
+
+
+def _preset(name: str) -> ClusterSpec:
+    return _from_table(_preset_table(name), f"preset {name}", name)
+
+
+def _from_file(path: str) -> ClusterSpec:
+    return _from_table(_read(path), path, Path(path).stem)
+
+
+def _read(path: str) -> dict[str, Any]:
+    """A TOML file, its troubles told as ClusterError."""
+    try:
+        return read_toml(path)
+    except ConfigError as error:
+        raise ClusterError(error.what, where=error.where, got=error.got, allowed=error.allowed) from None
+
+
+def _from_shorthand(text: str) -> ClusterSpec:
+    """`v100:320x8+t4:10x4` -> nodes, checked by the same rules as a file."""
+    nodes = []
+    for part in text.split("+"):
+        match = re.fullmatch(r"\s*([\w.-]+)\s*:\s*(?:(\d{1,12})\s*[xX*]\s*)?(\d{1,12})\s*", part)
+        if match is None:
+            raise ClusterError("not a shorthand", where=f"cluster {text!r}", got=part.strip(),
+                               allowed="TYPE:COUNTxGPUS or TYPE:GPUS, joined by '+'",
+                               todo="v100:320x8+t4:10x4 is 320 nodes of 8 V100 and 10 nodes of 4 T4.")
+        name, count, gpus = match.groups(default="1")
+        nodes.append({"type": name, "count": int(count), "gpus": int(gpus)})
+    return _from_table({"nodes": nodes}, f"cluster {text!r}")
+
+
+def _from_table(table: Mapping[str, Any], where: str, name: str = "") -> ClusterSpec:
+    """The cluster that a table describes; without a name it is called by its shorthand."""
+    file = checked(ClusterFile, table, lambda path: f"{where}, {path}" if path else where,
+                   nearest=_nearest, error=ClusterError)
+    at_prices = f"{where}, prices_usd_per_gpu_h"
+    prices = {_type(name, at_prices).name: price for name, price in file.prices_usd_per_gpu_h.items()}
+    total = sum(group.count * group.gpus for group in file.nodes)
+    if total > MAX_GPUS:
+        raise ClusterError("too many GPUs", where=where, got=total, allowed=f"up to {MAX_GPUS:,}")
+    found = [_type(group.type, f"{where}, nodes.{i}.type") for i, group in enumerate(file.nodes)]
+    types = {gpu.name: gpu for gpu in found}
+    shorthand = "+".join(f"{t.name}:{n.count}x{n.gpus}" for t, n in zip(found, file.nodes, strict=True))
+    if len(prices) < len(file.prices_usd_per_gpu_h):
+        raise ClusterError("a GPU type has two prices", where=at_prices, got=list(file.prices_usd_per_gpu_h))
+    for gpu_name in prices:
+        if gpu_name not in types:
+            raise ClusterError("a price for a GPU type that the cluster lacks", where=at_prices, got=gpu_name,
+                               allowed=", ".join(types))
+    counts = [group.count for group in file.nodes]
+    order = list(types)
+    return ClusterSpec.build(
+        file.name or name or shorthand,
+        [_priced(gpu, prices.get(gpu.name), at_prices) for gpu in types.values()],
+        np.repeat([order.index(gpu.name) for gpu in found], counts).tolist(),
+        np.repeat([group.gpus for group in file.nodes], counts).tolist(),
+        _racks(file.nodes).tolist(), file.links.links(),
+    )
+
+
+def _racks(groups: list[Nodes]) -> np.ndarray:
+    """Rack of each node: groups without rack_size share the first rack, others fill racks of their own."""
+    racks, free = [], int(any(group.rack_size is None for group in groups))
+    for group in groups:
+        if group.rack_size is None:
+            racks.append(np.zeros(group.count, dtype=np.int64))
+        else:
+            racks.append(free + np.arange(group.count) // group.rack_size)
+            free = int(racks[-1][-1]) + 1
+    return np.concatenate(racks)
+
+
+def _type(name: str, where: str) -> GpuType:
+    try:
+        return gpu_type(name)
+    except HetsimError as error:
+        raise ClusterError(
+            error.what, where=where, got=error.got, allowed=error.allowed, todo=error.todo,
+        ) from None
+
+
+def _priced(gpu: GpuType, price_usd_per_h: float | None, where: str) -> GpuType:
+    """The type with the file's own price, which then is cited as such."""
+    if price_usd_per_h is None:
+        return gpu
+    cite = {**gpu.cite, "price_usd_per_h": f"set in {where}"}
+    return replace(gpu, price_usd_per_h=price_usd_per_h, cite=cite)
+
+
+def _nearest(table: str, key: str) -> str:
+    """The key meant; a bandwidth without its unit is told both keys that have one."""
+    if table == "links":
+        word = key.lower()
+        for link in ("rack", "network"):
+            if "latency" not in word and (link in word or (link == "network" and word[:1] in "bn")):
+                return f"did you mean '{link}_gbytes_per_s' (bytes) or '{link}_gbits_per_s' (bits)?"
+        if "latency" in word:
+            return did_you_mean(key, ("network_latency_s", "node_latency_s"))
+    if not table and key.lower().startswith("price"):
+        return "did you mean 'prices_usd_per_gpu_h'?"
+    model = Nodes if table.startswith("nodes") else LinkSettings if table == "links" else ClusterFile
+    return did_you_mean(key, key_names(model))
+
+
+__all__ = ["ClusterError", "ClusterFile", "load_cluster", "preset_names", "presets"]

@@ -1,0 +1,243 @@
+"""What to simulate and how the cluster behaves: typed settings out of a TOML file and the command line.
+
+A configuration file has three sections: `[run]` (what to simulate), `[policy]` (the policy's own settings,
+which the policy itself checks) and `[engine]` (how the cluster behaves). `list_settings()` lists them all.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from sim.hardware import gpu_type
+from sim.settings import (
+    MAX_TIME_S,
+    ConfigError,
+    RefusedError,
+    Settings,
+    allowed_values,
+    checked,
+    key_names,
+    plain,
+    read_toml,
+    setting,
+)
+from traces.errors import HetsimError, did_you_mean
+
+__all__ = [
+    "ConfigError", "EngineConfig", "RunConfig", "Setting", "list_settings", "load_config", "parse_setting",
+]
+
+
+class EngineConfig(Settings):
+    """How the cluster behaves while it runs jobs."""
+
+    preemption_overhead_s: float = setting(
+        30.0, "time without progress at each start after a preemption, move or failure",
+        unit="s", ge=0, le=MAX_TIME_S)
+    preempted_work: Literal["kept", "lost"] = setting(
+        "kept", "work since the last checkpoint: a preemption saves it first (kept) or throws it away (lost)")
+    checkpoint_interval_s: float = setting(
+        0.0, "working time between checkpoints; 0: continuous, inf: never", unit="s",
+        allowed="a number from 0, or inf", ge=0, allow_inf_nan=True)
+    retries: bool = setting(True, "replay each failed attempt that the trace records before the last one")
+    mtbf_h: float | None = setting(
+        None, "mean time between failures of one node (exponential); left out: nodes never fail",
+        unit="h", gt=0)
+    repair_h: float = setting(1.0, "time until a failed node is back", unit="h", ge=0, le=1e7)
+    horizon_s: float | None = setting(
+        None, "stop this long after the first submission; left out: run to the end",
+        unit="s", gt=0, le=MAX_TIME_S)
+    quotas: dict[str, Annotated[int, Field(ge=0)]] = setting(
+        {}, "GPUs that each virtual cluster may hold at once; not listed: no limit", unit="GPU",
+        allowed="name = GPUs, an integer from 0, for each virtual cluster")
+
+
+_ESTIMATES = "oracle, noisy:MRE with MRE a number from 0, or column"
+
+
+class RunConfig(Settings):
+    """What to simulate: one trace under one policy on one cluster."""
+
+    policy: str = setting("hetero", "scheduler: the name of a policy", min_length=1)
+    policy_settings: dict[str, Any] = Field({}, description="section [policy]: the policy's own settings")
+    trace: str = setting("philly", "trace: a built-in name or a file", min_length=1)
+    format: str | None = setting(None, "format of the trace file; left out: told from its content")
+    cluster: str = setting(
+        "gavel", "cluster: preset, TOML file, or shorthand such as v100:8x4+t4:2x8", min_length=1)
+    jobs: int | None = setting(
+        None, "use the first so many jobs of the trace; left out: all", unit="jobs", ge=1)
+    seed: int = setting(0, "seed of all random numbers", allowed="an integer from 0", ge=0, lt=2**63)
+    load: float | None = setting(
+        None, "stretch arrivals so that the work offered is this multiple of what the cluster can do; "
+        "left out: as recorded", gt=0, le=1000)
+    out: str | None = setting(None, "folder of the results; left out: a new one in runs/", min_length=1)
+    work: Literal["iterations", "recorded"] = setting(
+        "iterations", "what a job must do: iterations of a model, as fast as its GPUs allow (iterations), "
+        "or its recorded run time on any GPUs (recorded)")
+    reference: str = setting(
+        "V100", "GPU type on which recorded run times were taken (work = iterations)",
+        allowed="a GPU type of the catalogue")
+    estimate: str = setting(
+        "oracle", "what a policy believes of run times: oracle (the truth), noisy:MRE (mean relative error, "
+        "such as noisy:0.3), or column (the trace's estimate_s)", allowed=_ESTIMATES)
+    engine: EngineConfig = Field(EngineConfig(), description="section [engine]")
+
+    @field_validator("reference")
+    @classmethod
+    def _reference(cls, name: str) -> str:
+        try:
+            return gpu_type(name).name
+        except HetsimError as error:
+            raise RefusedError(error.what, allowed=error.allowed, todo=error.todo) from None
+
+    @field_validator("estimate")
+    @classmethod
+    def _estimate(cls, kind: str) -> str:
+        head, _, mre = kind.partition(":")
+        try:
+            right = kind in ("oracle", "column") or (head == "noisy" and 0 <= float(mre) < math.inf)
+        except ValueError:
+            right = False
+        if not right:
+            near = did_you_mean(head, ("oracle", "noisy", "column")) if head != "noisy" else ""
+            raise RefusedError("value not allowed", allowed=_ESTIMATES, todo=near)
+        return kind
+
+
+#: Section of a file -> where its table lies in RunConfig ("": it is RunConfig itself).
+_SECTIONS = {"run": "", "policy": "policy_settings", "engine": "engine"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of the list of settings; `name` is dotted, `allowed` says in words what the value may be."""
+
+    name: str
+    default: Any
+    unit: str
+    allowed: str
+    meaning: str
+
+    @property
+    def default_text(self) -> str:
+        """The default as it would stand in a file; empty where there is none."""
+        return plain(self.default)
+
+
+def list_settings() -> tuple[Setting, ...]:
+    """All settings of [run] and [engine] with default, unit, rule and meaning (a policy lists its own)."""
+    tables: tuple[tuple[str, type[Settings]], ...] = (("run", RunConfig), ("engine", EngineConfig))
+    return tuple(_settings(tables))
+
+
+def load_config(path: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> RunConfig:
+    """Read settings from a TOML file, if any, and lay the command line's over them.
+
+    Parameters
+    ----------
+    path : path, optional
+        File with the sections [run], [policy] and [engine], each optional.
+    overrides : mapping, optional
+        Values that win over the file: `seed`, `policy.NAME`, `engine.NAME`, `engine.quotas.VC` (`run.seed` is
+        the same as `seed`). A value of None counts as not given.
+
+    Raises
+    ------
+    ConfigError
+        No such file, no TOML, an unknown section or key (with the nearest right one), a value of the wrong
+        type or out of range; the message names the file, or the command line, and the dotted path.
+    """
+    source = "" if path is None else str(path)
+    data = {} if path is None else _sections(read_toml(path), source)
+    given = {}
+    for name, value in (overrides or {}).items():
+        if value is not None:
+            given[name.removeprefix("run.")] = value
+            _put(data, name.removeprefix("run."), value)
+
+    def where(dotted: str) -> str:
+        overridden = any(dotted == name or dotted.startswith(name + ".") for name in given)
+        origin = "command line" if overridden or not source else source
+        return f"{origin}, {dotted if dotted.startswith('engine') else 'run.' + dotted}"
+
+    return checked(RunConfig, data, where, nearest=_nearest)
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Split `name=value` of the command line; the value is read as TOML where it is TOML, else as text.
+
+    Raises
+    ------
+    ConfigError
+        There is no `=`, or no name before it.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ConfigError("a setting without a value", where="command line", got=text, allowed="name=value")
+    try:
+        table = tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError:
+        return name.strip(), value.strip()
+    return name.strip(), table["value"] if len(table) == 1 else value.strip()
+
+
+def _sections(file: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The sections of a file as one table of RunConfig's form."""
+    data: dict[str, Any] = {}
+    for section, table in file.items():
+        if section not in _SECTIONS:
+            raise ConfigError("unknown section", where=source, got=section, allowed=", ".join(_SECTIONS),
+                              todo=did_you_mean(section, _SECTIONS) or _nearest("", section))
+        if not isinstance(table, dict):
+            raise ConfigError("value not allowed", where=f"{source}, {section}", got=table, allowed="a table")
+        if section != "run":
+            data[_SECTIONS[section]] = table
+            continue
+        for key, name in {"policy_settings": "policy", "engine": "engine"}.items():
+            if key in table:
+                raise ConfigError("not a key of this section", where=f"{source}, run.{key}",
+                                  todo=f"It has its own: [{name}].")
+        data.update(table)
+    return data
+
+
+def _put(data: dict[str, Any], name: str, value: Any) -> None:
+    """Set one value by its dotted name; tables on the way are made. (The name of a quota may have dots.)"""
+    section, dot, rest = name.partition(".")
+    if not dot or section not in _SECTIONS:
+        data[name] = value
+        return
+    steps = [_SECTIONS[section], *(rest.split(".", 1) if rest.startswith("quotas.") else [rest])]
+    for step in steps[:-1]:
+        data = data.setdefault(step, {})
+        if not isinstance(data, dict):
+            return  # the file has a value where a table belongs: `checked` says so
+    data[steps[-1]] = value
+
+
+def _nearest(table: str, key: str) -> str:
+    """The setting that an unknown key most likely meant, wherever it belongs."""
+    own = key_names(EngineConfig if table == "engine" else RunConfig)
+    dotted = {s.name.partition(".")[2]: s.name for s in list_settings()}
+    near = get_close_matches(key, dotted, n=1, cutoff=0.5)
+    if not near:
+        return ""
+    return f"did you mean {near[0] if table and near[0] in own else dotted[near[0]]!r}?"
+
+
+def _settings(tables: tuple[tuple[str, type[Settings]], ...]) -> Iterator[Setting]:
+    for section, model in tables:
+        for name in key_names(model):
+            field = model.model_fields[name]
+            extra = field.json_schema_extra
+            unit = str(extra["unit"]) if isinstance(extra, dict) else ""
+            yield Setting(f"{section}.{name}", field.get_default(call_default_factory=False), unit,
+                          allowed_values(field), field.description or "")

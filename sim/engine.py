@@ -1,0 +1,260 @@
+"""The loop: SimPy is the clock, a policy decides once an instant, the referee and the ledger refuse what is impossible.
+
+Submissions, ends, alarms, node failures and repairs are SimPy events of normal priority. Each asks for one *late* decision
+at that instant, so that the policy decides exactly once after everything that is due then (and again only where it
+rejected a job, since those behind it are due too). An end carries the number of the launch it belongs to; a stale one is
+ignored. One alarm at a time: a newer decision replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sim.api import Decision, IllegalDecisionError, Placement, Policy, View
+from sim.clock import LATE, Clock
+from sim.cluster import ClusterSpec, Ledger
+from sim.config import EngineConfig
+from sim.jobbook import JobBook
+from sim.jobqueue import JobQueue
+from sim.outages import Outages
+from sim.progress import Truth
+from sim.recorder import Recorder
+from sim.referee import Referee
+from traces.trace import Trace
+
+MAX_IN_VAIN = 100_000
+"""Decisions, or interruptions, in a row that get nothing done: then the run ends and says so."""
+END_STATE = {"passed": "done", "unknown": "done", "killed": "killed", "failed": "failed"}
+
+
+@dataclass
+class Outcome:
+    """How each job stands at the end (by row), and when each node was down."""
+
+    first_start_s: np.ndarray
+    end_s: np.ndarray
+    state: list[str]
+    reason: list[str]
+    down_s: list[list[float]]
+    up_s: list[list[float]]
+    last_s: float
+    decisions: int
+
+
+class Engine:
+    """One run of one trace on one cluster under one policy. Make it, then call `run` once."""
+
+    def __init__(
+        self, trace: Trace, cluster: ClusterSpec, policy: Policy, truth: Truth, config: EngineConfig, recorder: Recorder,
+        view: View, ledger: Ledger, *, seed: int = 0, on_progress: Callable[[int, float], None] | None = None,
+    ) -> None:
+        n = len(trace)
+        self._trace, self._policy, self._truth, self._view = trace, policy, truth, view
+        self._recorder, self._ledger, self._on_progress = recorder, ledger, on_progress
+        self._clock = Clock(initial_time=float(trace.submit_s[0]))
+        self._queue = JobQueue(n)
+        self._book = JobBook(trace, truth, config, recorder, view, ledger)
+        self._referee = Referee(trace, cluster, policy, truth, view, ledger)
+        self._outages = Outages(cluster, self._clock, ledger, config, seed, self._on_node_down, self._ask)
+        self._submit, self._milli = trace.submit_s.tolist(), trace.gpu_milli.tolist()
+        self._end_s = np.full(n, np.nan)
+        self._state, self._reason = [""] * n, [""] * n
+        self._open, self._next, self._decisions = n, 0, 0
+        self._launch, self._launches = [-1] * n, 0
+        self._asked, self._alarm, self._alarm_set = False, 0, False
+        self._decided_in_vain, self._interrupted_in_vain = 0, 0
+        self._horizon = np.inf if config.horizon_s is None else float(trace.submit_s[0]) + config.horizon_s
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Run until each job has left, nothing can happen any more, or the horizon is reached."""
+        self._clock.at(self._submit[0], self._on_submit)
+        self._outages.begin()
+        while self._open and self._clock.peek() <= self._horizon:
+            self._clock.step()
+            if self._stuck():
+                self._close("the policy leaves it waiting on an idle cluster")
+                break
+        else:
+            if self._open:
+                self._clock.stop_at(self._horizon)
+                self._close("still waiting at the horizon")
+        outages = self._outages
+        return Outcome(self._book.first_start_s, self._end_s, self._state, self._reason, outages.down_s, outages.up_s,
+                       float(self._clock.now), self._decisions)
+
+    def _stuck(self) -> bool:
+        """True where jobs wait, none runs, none comes, and neither an alarm nor a repair will change that."""
+        if self._book.gpus or self._asked or self._next < len(self._submit):
+            return False
+        return not (self._alarm_set or self._outages.num_down) or self._decided_in_vain > MAX_IN_VAIN
+
+    def _ask(self) -> None:
+        """Ask for a decision at this instant, after all that is due now."""
+        if not self._asked:
+            self._asked = True
+            self._clock.at(self._clock.now, self._on_decide, priority=LATE)
+
+    def _on_submit(self, _: Any) -> None:
+        now, row = self._clock.now, self._next
+        come = []
+        while row < len(self._submit) and self._submit[row] == now:
+            reason = self._referee.impossible(row)
+            if reason:
+                self._leave(row, "rejected", reason)
+            else:
+                come.append(row)
+            row += 1
+        self._enqueue(come)
+        self._next = row
+        if row < len(self._submit):
+            self._clock.at(self._submit[row], self._on_submit)
+        self._ask()
+
+    def _on_finish(self, event: Any) -> None:
+        row, launch = event.value
+        if self._launch[row] != launch:
+            return
+        if self._book.finish(row, float(self._clock.now)):
+            self._leave(row, END_STATE[self._trace.status[row]])
+        else:
+            self._enqueue([row])
+        self._ask()
+
+    def _on_alarm(self, event: Any) -> None:
+        if event.value == self._alarm and self._alarm_set:
+            self._asked = True
+            self._on_decide(event)
+
+    def _on_node_down(self, node: int) -> None:
+        """The jobs of a failing node fall back to their last checkpoint and wait again."""
+        node_of = self._ledger.gpu_node
+        hit = [row for row, gpus in self._book.gpus.items() if (node_of[gpus] == node).any()]
+        for row in hit:
+            self._interrupt(row, "node_failed")
+        self._enqueue(hit)
+
+    # -- decisions ----------------------------------------------------------------------------------------------------
+
+    def _on_decide(self, _: Any) -> None:
+        if not self._asked:
+            return  # an alarm at this same instant has decided already
+        view, now = self._view, float(self._clock.now)
+        self._asked, self._alarm_set = False, False
+        view.now_s = now
+        view.queued, view.queued_key, view.running = self._queue.rows, self._queue.keys, self._book.running
+        queued, running = view.queued.size, view.running.size
+        decision = self._policy.decide(view)
+        self._decisions += 1
+        changed = self._apply(decision)
+        moved = len(decision.move)
+        self._recorder.decision(now, queued, running, len(decision.start) + moved, len(decision.stop) + moved)
+        self._decided_in_vain = 0 if changed or self._book.gpus else self._decided_in_vain + 1
+        if decision.reject:
+            self._ask()
+        if decision.wake_s is not None:
+            self._set_alarm(decision.wake_s)
+        if self._on_progress is not None and self._decisions % 512 == 0:
+            self._on_progress(len(self._submit) - self._open, now)
+
+    def _set_alarm(self, wake_s: float) -> None:
+        if not wake_s > self._clock.now:
+            raise IllegalDecisionError("an alarm must lie in the future", where=self._where(), got=wake_s,
+                                       allowed=f"a time after {self._clock.now:.12g}")
+        self._alarm += 1
+        if wake_s < np.inf:
+            self._alarm_set = True
+            self._clock.at(wake_s, self._on_alarm, self._alarm, priority=LATE)
+
+    def _apply(self, decision: Decision) -> bool:
+        """Carry out a decision; True where it changed anything."""
+        running = self._book.gpus
+        for row in decision.stop:
+            self._must(row in running, "only a running job can be stopped", row)
+            self._interrupt(row, "preempted")
+        self._enqueue(decision.stop)
+        for row, reason in decision.reject:
+            self._must(self._queue.discard(row), "only a queued job can be rejected", row)
+            self._leave(row, "rejected", reason)
+        for row in decision.rekey:
+            self._must(self._queue.discard(row), "only a queued job has a key", row)
+        self._enqueue(decision.rekey)
+        for row, placement in decision.move:
+            self._must(row in running, "only a running job can be moved", row)
+            self._interrupt(row, "migrated" if placement.gpus.size == running[row].size else "resized")
+        for row, placement in decision.move:
+            self._start(row, placement)
+        for row, placement in decision.start:
+            self._must(self._queue.discard(row), "only a queued job can be started", row)
+            self._start(row, placement)
+        return bool(decision.stop or decision.reject or decision.move or decision.start)
+
+    def _start(self, row: int, placement: Placement) -> None:
+        """Give a job its GPUs and set the clock for its end."""
+        gpus, milli, now = placement.gpus, self._milli[row], float(self._clock.now)
+        self._referee.check(now, row, placement)
+        short = self._ledger.take(gpus, milli)
+        if short >= 0:
+            g = int(gpus[short])
+            raise IllegalDecisionError("a GPU that is not free was asked for", where=self._where(row),
+                                       got=f"GPU {g}, wanted {milli} milli", allowed=f"{self._ledger.free_milli[g]} milli free")
+        rate = self._truth.rate(row, gpus, placement.plan)
+        if not 0 < rate < np.inf:
+            raise IllegalDecisionError("the job cannot run on these GPUs (its memory does not fit)", where=self._where(row),
+                                       got=f"{gpus.size} GPUs of {self._referee.types_of(gpus)}")
+        self._launches += 1
+        self._launch[row] = self._launches
+        self._clock.at(self._book.launch(row, placement, rate, now), self._on_finish, (row, self._launches))
+
+    def _interrupt(self, row: int, why: str) -> None:
+        self._launch[row] = -1
+        gained = self._book.interrupt(row, float(self._clock.now), why)
+        self._interrupted_in_vain = 0 if gained else self._interrupted_in_vain + 1
+        if self._interrupted_in_vain > MAX_IN_VAIN:
+            raise IllegalDecisionError(
+                f"jobs were interrupted {MAX_IN_VAIN} times in a row before any got anything done", where=self._where(row),
+                todo="Lower preemption_overhead_s or checkpoint_interval_s, or let jobs run longer (quantum, mtbf_h).",
+            )
+
+    def _must(self, ok: bool, rule: str, row: int) -> None:
+        if not ok:
+            raise IllegalDecisionError(rule, where=self._where(row))
+
+    def _where(self, row: int | None = None) -> str:
+        return self._referee.where(float(self._clock.now), row)
+
+    # -- coming and going ---------------------------------------------------------------------------------------------
+
+    def _enqueue(self, rows: list[int]) -> None:
+        """Put jobs into the queue, at the places of their keys."""
+        if not rows:
+            return
+        self._view.now_s = float(self._clock.now)
+        keys = self._policy.key(self._view, np.array(rows, dtype=np.int32)).tolist()
+        for row, key in zip(rows, keys, strict=True):
+            if np.isnan(key):
+                raise IllegalDecisionError("a key is not a number", where=self._where(row), got=key)
+            self._queue.add(row, key)
+
+    def _leave(self, row: int, state: str, reason: str = "") -> None:
+        """A job leaves for good."""
+        self._state[row], self._reason[row] = state, reason
+        self._launch[row] = -1
+        if state != "rejected":
+            self._end_s[row] = self._clock.now
+        self._open -= 1
+
+    def _close(self, waiting: str) -> None:
+        """End the run with jobs left: what runs is cut off, the rest has the reason given."""
+        for row in list(self._book.gpus):
+            self._interrupt(row, "horizon")
+            self._state[row], self._reason[row] = "unfinished", "still running at the horizon"
+        for row, state in enumerate(self._state):
+            if not state:
+                reason = waiting if row < self._next else "submitted after the horizon"
+                self._state[row], self._reason[row] = "unfinished", reason

@@ -1,0 +1,143 @@
+"""The book of jobs: what each has done, what it holds, since when and how fast. The only place where work is counted."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.api import Placement, View
+from sim.cluster import Ledger
+from sim.config import EngineConfig
+from sim.progress import Truth
+from sim.recorder import Recorder
+from traces.trace import Trace
+
+
+class JobBook:
+    """Accounts of all jobs by row; keeps the view's standing arrays and the ledger in step with them.
+
+    A job's work is split evenly over its attempts; `target[row]` is where the present attempt ends.
+    Numbers that are read one at a time live in lists (three times as fast as arrays); policies read the view's arrays.
+    """
+
+    def __init__(
+        self, trace: Trace, truth: Truth, config: EngineConfig, recorder: Recorder, view: View, ledger: Ledger
+    ) -> None:
+        n = len(trace)
+        self._config, self._recorder, self._view, self._ledger = config, recorder, view, ledger
+        self._num_gpus, self._milli = trace.num_gpus.tolist(), trace.gpu_milli.tolist()
+        self._vc, self._vc_left = view.jobs.vc.tolist(), view.vc_left.tolist()
+        self._total, self._reference = truth.work_total.tolist(), truth.reference_rate.tolist()
+        self._attempts = trace.attempts.tolist() if config.retries else [1] * n
+        self.done, self._try = [0.0] * n, [0] * n
+        self.target = (truth.work_total / np.array(self._attempts)).tolist()
+        self._begin, self._overhead, self._rate = [0.0] * n, [0.0] * n, [0.0] * n
+        self._held, self._held_gpu, self._starts = [0.0] * n, [0.0] * n, [0] * n
+        self.first_start_s = np.full(n, np.nan)
+        self.gpus: dict[int, np.ndarray] = {}
+        """GPUs of each running job."""
+        self._running = np.empty(min(n, 1024), dtype=np.int32)
+        self._running_at: dict[int, int] = {}
+        self._slots_used = len(view.slots)
+
+    @property
+    def running(self) -> np.ndarray:
+        """Rows that run, in no particular order."""
+        return self._running[: len(self.gpus)]
+
+    # -- start --------------------------------------------------------------------------------------------------------
+
+    def launch(self, row: int, placement: Placement, rate: float, now_s: float) -> float:
+        """Note that a job runs from now on, on GPUs that the ledger has given; returns when it will end."""
+        view, gpus, milli = self._view, placement.gpus, self._milli[row]
+        overhead = self._config.preemption_overhead_s if self._starts[row] else 0.0
+        if not self._starts[row]:
+            self.first_start_s[row] = now_s
+        self._starts[row] += 1
+        self._begin[row], self._overhead[row], self._rate[row] = now_s, overhead, rate
+        view.begin_s[row], view.overhead_s[row] = now_s, overhead
+        view.speed[row] = rate / self._reference[row]
+        view.slots_gpu[row] = gpus.size * milli / 1000.0
+        self._charge(row, gpus.size * milli)
+        self._hold(row, gpus)
+        count = len(self.gpus)
+        if count == len(self._running):
+            self._running = np.concatenate((self._running, np.empty_like(self._running)))
+        self._running[count], self._running_at[row] = row, count
+        self.gpus[row] = gpus
+        if placement.plan is not None:
+            self._recorder.plan(row, now_s, placement.plan)
+        return now_s + overhead + (self.target[row] - self.done[row]) / rate
+
+    def _hold(self, row: int, gpus: np.ndarray) -> None:
+        """Note a job's GPUs in the standing arrays that policies read."""
+        view, n = self._view, gpus.size
+        if n > self._num_gpus[row]:
+            # A policy that sizes gangs may exceed the request: such a job gets a new place at the end.
+            if self._slots_used + n > len(view.slots):
+                view.slots = np.concatenate((view.slots, np.empty(len(view.slots) + n, dtype=np.int32)))
+            view.slot_at[row] = self._slots_used
+            self._slots_used += n
+        first = view.slot_at[row]
+        view.slots[first : first + n] = gpus
+        view.slot_n[row] = n
+
+    def _charge(self, row: int, milli: int) -> None:
+        """Count what a job takes (or gives back) against its virtual cluster."""
+        vc = self._vc[row]
+        self._vc_left[vc] -= milli
+        self._view.vc_left[vc] = self._vc_left[vc]
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    def finish(self, row: int, now_s: float) -> bool:
+        """Close the present attempt of a running job, its work done. True where it was the last one."""
+        self._try[row] += 1
+        last: bool = self._try[row] >= self._attempts[row]
+        kept = self.target[row]
+        self._close(row, now_s, "done" if last else "failed", kept - self.done[row], kept)
+        if not last:
+            self.target[row] = self._total[row] * (self._try[row] + 1) / self._attempts[row]
+        return last
+
+    def interrupt(self, row: int, now_s: float, why: str) -> bool:
+        """Take a running job off its GPUs before its attempt is done. True where it keeps more than it had before.
+
+        Preempted or moved, it saves its work first (or falls back to its last checkpoint, by setting); when its node
+        fails it falls back.
+        """
+        before = self.done[row]
+        worked = max(0.0, now_s - self._begin[row] - self._overhead[row]) * self._rate[row]
+        saves = why == "horizon" or (why != "node_failed" and self._config.preempted_work == "kept")
+        kept = before + worked if saves else self._checkpointed(row, worked)
+        self._close(row, now_s, why, worked, kept)
+        return kept > before
+
+    def _checkpointed(self, row: int, worked: float) -> float:
+        """Work that the last checkpoint holds; what earlier attempts did stays done."""
+        interval, rate = self._config.checkpoint_interval_s, self._rate[row]
+        if interval == 0:
+            return self.done[row] + worked
+        if interval == np.inf:
+            return self._total[row] * self._try[row] / self._attempts[row]
+        return float(self.done[row] + min(worked, np.floor(worked / rate / interval) * interval * rate))
+
+    def _close(self, row: int, now_s: float, why: str, worked: float, kept: float) -> None:
+        """Close a running job's segment and give its GPUs back; `kept` of its work stands from now on."""
+        view, begin, milli = self._view, self._begin[row], self._milli[row]
+        gpus = self.gpus.pop(row)
+        self._ledger.give(gpus, milli)
+        self._charge(row, -gpus.size * milli)
+        lost = max(0.0, self.done[row] + worked - kept)
+        self._recorder.segment(row, begin, now_s, gpus, milli, self._overhead[row], self._rate[row], worked, lost, why)
+        self.done[row] = kept
+        self._held[row] += now_s - begin
+        self._held_gpu[row] += (now_s - begin) * (gpus.size * milli / 1000.0)
+        view.held_s[row], view.held_gpu_s[row] = self._held[row], self._held_gpu[row]
+        view.served_s[row] = kept / self._reference[row]
+        view.begin_s[row] = np.nan
+        view.slot_n[row] = 0
+        # The last of the running rows fills the gap.
+        at, last = self._running_at.pop(row), len(self.gpus)
+        if at < last:
+            other = int(self._running[last])
+            self._running[at], self._running_at[other] = other, at

@@ -1,0 +1,148 @@
+"""Find GPUs for a gang: the placement rules, as one kernel that all policies share.
+
+A rule looks at one GPU type after the other (in the cluster's order, as far as the job allows it) and takes the
+first type that can hold the whole gang. Arrays that describe the state (`free`, `idle`, `type_idle`) are taken from; a
+caller passes copies if it only wants to look.
+
+==============  ==================================================================================================
+`COUNT`         only the number of free GPUs counts: lowest nodes first, the gang may lie anywhere
+`FIRST_FIT`     one node that holds the gang, lowest first; a gang wider than a node takes floor(g/G) idle nodes of
+                the largest size G and the first node that fits the rest
+`BEST_FIT`      the same, with the node that has the fewest free GPUs among those that fit
+`CONSOLIDATE`   as `BEST_FIT`; where that fails, spread over the fewest nodes instead of waiting
+==============  ==================================================================================================
+
+Slots of a fraction of a GPU: the first GPU (`COUNT`, `FIRST_FIT`), or the fullest GPU (`BEST_FIT`, `CONSOLIDATE`), that
+still has the share; slots of one gang may share a GPU.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.kernels.jit import jit
+from sim.kernels.ledger import give_one, take_one
+
+COUNT, FIRST_FIT, BEST_FIT, CONSOLIDATE = 0, 1, 2, 3
+RULES = {"count": COUNT, "first-fit": FIRST_FIT, "best-fit": BEST_FIT, "consolidate": CONSOLIDATE}
+
+
+@jit
+def place(rule, need, milli, worker, mask, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, out, at):
+    """Place a gang of `need` slots of `milli` each and take them.
+
+    `worker` slots lie together on a node; bit t of `mask` allows type t. GPU numbers go to out[at:at + need].
+    Returns at + need, or -1 where no allowed type can hold the gang now (then nothing is taken).
+    """
+    for t in range(type_idle.size):
+        if (mask >> np.uint64(t)) & np.uint64(1) == np.uint64(0):
+            continue
+        if milli == 1000:
+            if type_idle[t] < need:
+                continue
+            end = _whole(rule, t, need, worker, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, out, at)
+        else:
+            end = _shared(rule, t, need, milli, free, idle, type_idle, node_first, node_type, gpu_node, out, at)
+        if end >= 0:
+            return end
+    return -1
+
+
+@jit
+def take_from_node(node, count, free, idle, type_idle, node_first, node_type, gpu_node, out, at):
+    """Take `count` idle GPUs of a node, lowest numbers first."""
+    g = node_first[node]
+    while count > 0:
+        if free[g] == 1000:
+            take_one(g, 1000, free, idle, type_idle, gpu_node, node_type)
+            out[at] = g
+            at += 1
+            count -= 1
+        g += 1
+    return at
+
+
+@jit
+def _undo(start, at, milli, free, idle, type_idle, gpu_node, node_type, out):
+    for i in range(start, at):
+        give_one(out[i], milli, free, idle, type_idle, gpu_node, node_type)
+    return -1
+
+
+@jit
+def fitting_node(rule, t, need, idle, node_type):
+    """The node of type t that has `need` idle GPUs: the first, or the fullest; -1 where none has."""
+    best, fewest = -1, 1 << 30
+    for node in range(idle.size):
+        if node_type[node] == t and idle[node] >= need and idle[node] < fewest:
+            best, fewest = node, idle[node]
+            if rule == FIRST_FIT or fewest == need:
+                break
+    return best
+
+
+@jit
+def _whole(rule, t, need, worker, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, out, start):
+    at, rest = start, need
+    if rule != COUNT:
+        size = 0
+        for node in range(node_type.size):
+            if node_type[node] == t and node_gpus[node] > size:
+                size = node_gpus[node]
+        chunk = size - size % worker
+        if chunk > 0:
+            if rest > size:
+                for node in range(node_type.size):
+                    if rest >= chunk and node_type[node] == t and node_gpus[node] == size and idle[node] == size:
+                        at = take_from_node(node, chunk, free, idle, type_idle, node_first, node_type, gpu_node, out, at)
+                        rest -= chunk
+            if rest == 0:
+                return at
+            if rest <= size and (rest < chunk or need <= size):
+                node = fitting_node(rule, t, rest, idle, node_type)
+                if node >= 0:
+                    return take_from_node(node, rest, free, idle, type_idle, node_first, node_type, gpu_node, out, at)
+        _undo(start, at, 1000, free, idle, type_idle, gpu_node, node_type, out)
+        at, rest = start, need
+        if rule != CONSOLIDATE:
+            return -1
+        for level in range(size, 0, -1):
+            for node in range(node_type.size):
+                if rest > 0 and node_type[node] == t and idle[node] == level:
+                    count = min(level - level % worker, rest)
+                    at = take_from_node(node, count, free, idle, type_idle, node_first, node_type, gpu_node, out, at)
+                    rest -= count
+    else:
+        for node in range(node_type.size):
+            if rest > 0 and node_type[node] == t and idle[node] > 0:
+                count = min(idle[node] - idle[node] % worker, rest)
+                at = take_from_node(node, count, free, idle, type_idle, node_first, node_type, gpu_node, out, at)
+                rest -= count
+    if rest > 0:
+        return _undo(start, at, 1000, free, idle, type_idle, gpu_node, node_type, out)
+    return at
+
+
+@jit
+def _shared(rule, t, need, milli, free, idle, type_idle, node_first, node_type, gpu_node, out, start):
+    at, g = start, -1
+    while at < start + need:
+        if g < 0 or free[g] < milli:
+            fewest, best = 1001, -1
+            for node in range(node_type.size):
+                if node_type[node] != t:
+                    continue
+                for i in range(node_first[node], node_first[node + 1]):
+                    if milli <= free[i] < fewest:
+                        best, fewest = i, free[i]
+                        if rule <= FIRST_FIT or fewest == milli:
+                            break
+                if best >= 0 and (rule <= FIRST_FIT or fewest == milli):
+                    break
+            g = best
+            if g < 0:
+                return _undo(start, at, milli, free, idle, type_idle, gpu_node, node_type, out)
+        take_one(g, milli, free, idle, type_idle, gpu_node, node_type)
+        out[at] = g
+        at += 1
+    return at

@@ -1,0 +1,374 @@
+"""Which jobs run now: `admit` starts waiting jobs in order; `select` may also preempt.
+
+Both walk jobs in the order of their keys and place gangs with `placement.place` on scratch copies of the free GPUs, so
+that the several starts of one decision never collide. They return rows and GPUs; nothing real is taken here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.kernels.jit import jit
+from sim.kernels.ledger import give_one, take_one
+from sim.kernels.placement import CONSOLIDATE, COUNT, fitting_node, place
+
+STOPS, STAYS, MOVES = 0, 1, 2
+
+
+@jit
+def admit(
+    queue, skip, rule, num_gpus, gpu_milli, worker_gpus, types, vc, vc_left,
+    free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, rows, ends, out,
+):
+    """Start waiting jobs in order; stop at the first that does not fit, or skip it.
+
+    All state arrays are scratch. Started rows go to `rows`, their GPUs to `out`, where job i has
+    out[ends[i-1]:ends[i]]. Returns the number of starts.
+    """
+    count, at = 0, 0
+    left = np.int64(0)
+    for g in range(free.size):
+        left += free[g]
+    whole = 0
+    for t in range(type_idle.size):
+        whole += type_idle[t]
+    for q in range(queue.size):
+        if left == 0:
+            break
+        row = queue[q]
+        need, milli = num_gpus[row], gpu_milli[row]
+        demand = np.int64(need) * np.int64(milli)
+        end = -1
+        if demand <= left and demand <= vc_left[vc[row]] and (milli < 1000 or need <= whole):
+            end = place(rule, need, milli, worker_gpus[row], types[row], free, idle, type_idle, node_first, node_type,
+                        node_gpus, gpu_node, out, at)
+        if end < 0:
+            if skip:
+                continue
+            break
+        left -= demand
+        if milli == 1000:
+            whole -= need
+        else:
+            whole = 0
+            for t in range(type_idle.size):
+                whole += type_idle[t]
+        vc_left[vc[row]] -= demand
+        rows[count] = row
+        ends[count] = end
+        at = end
+        count += 1
+    return count
+
+
+@jit
+def select(
+    run, run_key, queue, queue_key, keep, rule, num_gpus, gpu_milli, worker_gpus, types, vc, vc_left,
+    slots, slot_at, slot_n, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, state, rows, ends, out,
+):
+    """Choose which jobs hold GPUs now, running and waiting ones together, in the order of their keys.
+
+    `run` and `queue` are sorted by their keys; on equal keys the running job goes first, so that equals never preempt
+    each other. A job that does not fit is skipped. With `keep`, a running job that is chosen stays on its GPUs as
+    long as no better job took them (then it is placed anew: moved); without, all are placed anew on an empty cluster.
+
+    A waiting job takes GPUs that are free before it takes any from running jobs, and then those of the worst.
+
+    State arrays are scratch. `state[i]` becomes 1 where run[i] stays, 2 where it moves, 0 where it must stop. Moved and
+    started rows go to `rows`, with GPUs out[ends[i-1]:ends[i]]. Returns their number.
+    """
+    # The hot loops below are written out: in a compiled loop, a call with arrays costs ten times what such a call does.
+    # A (free, idle, type_idle): what is left to give to jobs in order of their keys.
+    # B: the part of A that no undecided running job holds, max(0, A - undecided).
+    free_b, idle_b, type_idle_b = free.copy(), idle.copy(), type_idle.copy()
+    undecided = np.zeros(free.size, dtype=np.int32)
+    holder = np.full(free.size, -1, dtype=np.int32)
+    for i in range(run.size):
+        row = run[i]
+        milli = gpu_milli[row]
+        state[i] = STOPS
+        for s in range(slot_at[row], slot_at[row] + slot_n[row]):
+            g = slots[s]
+            undecided[g] += milli
+            free[g] += milli
+            if free[g] == 1000:
+                idle[gpu_node[g]] += 1
+                type_idle[node_type[gpu_node[g]]] += 1
+            if holder[g] < 0:
+                holder[g] = i
+        vc_left[vc[row]] += np.int64(milli) * slot_n[row]
+    left = np.int64(0)
+    for g in range(free.size):
+        left += free[g]
+    count, at, i, q = 0, 0, 0, 0
+    while left > 0 and (i < run.size or q < queue.size):
+        from_run = i < run.size and (q >= queue.size or run_key[i] <= queue_key[q])
+        row = run[i] if from_run else queue[q]
+        need, milli = num_gpus[row], gpu_milli[row]
+        demand = np.int64(need) * np.int64(milli)
+        fits = demand <= left and demand <= vc_left[vc[row]]
+        end = -1
+        if from_run:
+            here = i
+            i += 1
+            if keep:
+                # Its own GPUs again, all or nothing.
+                first, last = slot_at[row], slot_at[row] + slot_n[row]
+                s = first
+                while s < last:
+                    g = slots[s]
+                    undecided[g] -= milli
+                    if fits and free[g] >= milli:
+                        if free[g] == 1000:
+                            idle[gpu_node[g]] -= 1
+                            type_idle[node_type[gpu_node[g]]] -= 1
+                        free[g] -= milli
+                    elif fits:
+                        fits = False
+                        for k in range(first, s):
+                            give_one(slots[k], milli, free, idle, type_idle, gpu_node, node_type)
+                    s += 1
+                if fits:
+                    state[here] = STAYS
+                    left -= demand
+                    vc_left[vc[row]] -= demand
+                    continue
+                # It lost (some of) its GPUs: those that nobody took are free for all now.
+                for s in range(first, last):
+                    if holder[slots[s]] == here:
+                        holder[slots[s]] = -1
+                    _refresh(slots[s], free, undecided, free_b, idle_b, type_idle_b, gpu_node, node_type)
+                fits = demand <= left and demand <= vc_left[vc[row]]
+        else:
+            q += 1
+        if fits:
+            if keep:
+                end = place(rule, need, milli, worker_gpus[row], types[row], free_b, idle_b, type_idle_b, node_first,
+                            node_type, node_gpus, gpu_node, out, at)
+                if end >= 0:
+                    for s in range(at, end):
+                        take_one(out[s], milli, free, idle, type_idle, gpu_node, node_type)
+                elif i < run.size:
+                    end = _place_by_force(rule, need, milli, worker_gpus[row], types[row], run, i, slots, slot_at, slot_n,
+                                          undecided, holder, free, idle, type_idle, free_b, idle_b, type_idle_b, node_first,
+                                          node_type, node_gpus, gpu_node, out, at)
+            else:
+                end = place(rule, need, milli, worker_gpus[row], types[row], free, idle, type_idle, node_first,
+                            node_type, node_gpus, gpu_node, out, at)
+        if end < 0:
+            continue
+        left -= demand
+        vc_left[vc[row]] -= demand
+        if from_run:
+            if not keep and _same(row, slots, slot_at, slot_n, out, at, end):
+                state[here] = STAYS
+                continue
+            state[here] = MOVES
+        rows[count] = row
+        ends[count] = end
+        at = end
+        count += 1
+    return count
+
+
+@jit
+def _refresh(g, free, undecided, free_b, idle_b, type_idle_b, gpu_node, node_type):
+    """Make B true for GPU g: what A has there and no undecided running job holds."""
+    change = max(0, free[g] - undecided[g]) - free_b[g]
+    if change > 0:
+        give_one(g, change, free_b, idle_b, type_idle_b, gpu_node, node_type)
+    elif change < 0:
+        take_one(g, -change, free_b, idle_b, type_idle_b, gpu_node, node_type)
+
+
+@jit
+def _same(row, slots, slot_at, slot_n, out, at, end):
+    """True where out[at:end] are the GPUs that the job holds already, in any order."""
+    if end - at != slot_n[row]:
+        return False
+    first = slot_at[row]
+    a = np.sort(slots[first : first + slot_n[row]])
+    b = np.sort(out[at:end])
+    for k in range(a.size):
+        if a[k] != b[k]:
+            return False
+    return True
+
+
+@jit
+def _place_by_force(
+    rule, need, milli, worker, mask, run, first, slots, slot_at, slot_n, undecided, holder, free, idle, type_idle,
+    free_b, idle_b, type_idle_b, node_first, node_type, node_gpus, gpu_node, out, start,
+):
+    """Place a gang on GPUs that are free or held by running jobs of lower priority (run[first:])."""
+    end = -1
+    for t in range(type_idle.size):
+        if (mask >> np.uint64(t)) & np.uint64(1) == np.uint64(0):
+            continue
+        if milli < 1000 or worker > 1:
+            only = np.uint64(1) << np.uint64(t)
+            end = place(rule, need, milli, worker, only, free, idle, type_idle, node_first, node_type, node_gpus,
+                        gpu_node, out, start)
+        elif type_idle[t] < need:
+            continue
+        elif rule == COUNT:
+            end = _worst_holders(need, t, run, first, slots, slot_at, slot_n, holder, free, idle, type_idle,
+                                 free_b, node_type, gpu_node, out, start)
+        else:
+            end = _worst_node(rule, need, t, holder, free, idle, type_idle, free_b, idle_b, node_first, node_type,
+                              node_gpus, gpu_node, out, start)
+            if end < 0 and rule == CONSOLIDATE:
+                end = _worst_holders(need, t, run, first, slots, slot_at, slot_n, holder, free, idle, type_idle,
+                                     free_b, node_type, gpu_node, out, start)
+        if end >= 0:
+            break
+    for s in range(start, end):
+        _refresh(out[s], free, undecided, free_b, idle_b, type_idle_b, gpu_node, node_type)
+    return end
+
+
+@jit
+def _worst_holders(
+    need, t, run, first, slots, slot_at, slot_n, holder, free, idle, type_idle, free_b, node_type, gpu_node, out, at,
+):
+    """Whole GPUs of type t: the free ones, then those of the running job with the largest key, and so on."""
+    rest = need
+    for g in range(free.size):
+        if rest > 0 and free_b[g] == 1000 and node_type[gpu_node[g]] == t:
+            take_one(g, 1000, free, idle, type_idle, gpu_node, node_type)
+            out[at] = g
+            at += 1
+            rest -= 1
+    i = run.size - 1
+    while rest > 0 and i >= first:
+        row = run[i]
+        for s in range(slot_at[row], slot_at[row] + slot_n[row]):
+            g = slots[s]
+            if rest > 0 and free[g] == 1000 and node_type[gpu_node[g]] == t:
+                take_one(g, 1000, free, idle, type_idle, gpu_node, node_type)
+                out[at] = g
+                at += 1
+                rest -= 1
+        i -= 1
+    if rest > 0:  # only shared GPUs in between: cannot happen while type_idle counted right, so undo to be safe
+        for k in range(at - (need - rest), at):
+            give_one(out[k], 1000, free, idle, type_idle, gpu_node, node_type)
+        return -1
+    return at
+
+
+@jit
+def _worst_node(
+    rule, need, t, holder, free, idle, type_idle, free_b, idle_b, node_first, node_type, node_gpus, gpu_node, out, start,
+):
+    """Whole GPUs on one node of type t (or on full nodes and one more), harming the worst running jobs."""
+    size = 0
+    for node in range(node_type.size):
+        if node_type[node] == t and node_gpus[node] > size:
+            size = node_gpus[node]
+    at, rest = start, need
+    if rest > size:
+        for pure in range(2):
+            for node in range(node_type.size):
+                if rest >= size and node_type[node] == t and node_gpus[node] == size and idle[node] == size:
+                    if pure == 0 and idle_b[node] < size:
+                        continue
+                    for g in range(node_first[node], node_first[node + 1]):
+                        take_one(g, 1000, free, idle, type_idle, gpu_node, node_type)
+                        out[at] = g
+                        at += 1
+                    rest -= size
+    if rest == 0:
+        return at
+    best = -1
+    if rest < size or need <= size:
+        best = fitting_node(rule, t, rest, idle_b, node_type)
+        if best >= 0 and idle[best] < rest:  # taken a moment ago, in the loop above
+            best = -1
+        best_harm = -1
+        if best < 0:
+            for node in range(node_type.size):
+                if node_type[node] == t and idle[node] >= rest:
+                    harm = _harm(node, rest, holder, free, free_b, node_first)
+                    if harm > best_harm:
+                        best, best_harm = node, harm
+    if best < 0:
+        for k in range(start, at):
+            give_one(out[k], 1000, free, idle, type_idle, gpu_node, node_type)
+        return -1
+    while rest > 0:
+        worst, worst_at = -1, -1
+        for g in range(node_first[best], node_first[best + 1]):
+            if free[g] == 1000:
+                rank = np.int64(1) << 30 if free_b[g] == 1000 else np.int64(holder[g])
+                if rank > worst:
+                    worst, worst_at = rank, g
+        take_one(worst_at, 1000, free, idle, type_idle, gpu_node, node_type)
+        out[at] = worst_at
+        at += 1
+        rest -= 1
+    return at
+
+
+@jit
+def _harm(node, need, holder, free, free_b, node_first):
+    """Rank of the best running job that loses a GPU if `need` GPUs of the node are taken (higher: less harm).
+
+    That is the need-th largest rank of the node's whole GPUs; a GPU that nobody holds has the largest.
+    """
+    below = np.int64(1) << 40
+    while True:
+        top, count = np.int64(-2), 0
+        for g in range(node_first[node], node_first[node + 1]):
+            if free[g] == 1000:
+                rank = np.int64(1) << 30 if free_b[g] == 1000 else np.int64(holder[g])
+                if top < rank < below:
+                    top, count = rank, 1
+                elif rank == top:
+                    count += 1
+        need -= count
+        if need <= 0 or count == 0:
+            return top
+        below = top
+
+
+@jit
+def backfill(
+    queue, run_time_s, now_s, shadow_s, reserved, spare, rule, num_gpus, gpu_milli, worker_gpus, types, vc, vc_left,
+    free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, rows, ends, out,
+):
+    """EASY: start jobs of `queue` that do not delay the job that has GPUs of type `reserved` promised at `shadow_s`.
+
+    A job may use the reserved type if it ends by then (now_s + run_time_s <= shadow_s; an unknown time never does), or if it
+    takes no more than the `spare` milli-GPUs that the promise leaves. Returns the number of starts, as `admit`.
+    """
+    count, at = 0, 0
+    promised = np.uint64(1) << np.uint64(reserved)
+    left = np.int64(0)
+    for g in range(free.size):
+        left += free[g]
+    for q in range(queue.size):
+        if left == 0:
+            break
+        row = queue[q]
+        milli = gpu_milli[row]
+        demand = np.int64(num_gpus[row]) * np.int64(milli)
+        if demand > left or demand > vc_left[vc[row]]:
+            continue
+        mask = types[row]
+        brief = now_s + run_time_s[q] <= shadow_s
+        if not brief and demand > spare:
+            mask = mask & ~promised
+        end = place(rule, num_gpus[row], milli, worker_gpus[row], mask, free, idle, type_idle, node_first, node_type,
+                    node_gpus, gpu_node, out, at)
+        if end < 0:
+            continue
+        if not brief and node_type[gpu_node[out[at]]] == reserved:
+            spare -= demand
+        left -= demand
+        vc_left[vc[row]] -= demand
+        rows[count] = row
+        ends[count] = end
+        at = end
+        count += 1
+    return count

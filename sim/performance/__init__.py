@@ -1,0 +1,21 @@
+"""How fast a job runs.
+
+Operator graphs, roofline times, pipeline schedules, links, memory, measured tables.
+"""
+
+from sim.hardware import GpuType
+from sim.performance.graph import OperatorGraph, PerformanceError
+from sim.performance.iteration import Iteration
+from sim.performance.model import Performance
+from sim.performance.table import MeasuredTable
+from sim.performance.zoo import MODELS
+
+__all__ = [
+    "MODELS",
+    "GpuType",
+    "Iteration",
+    "MeasuredTable",
+    "OperatorGraph",
+    "Performance",
+    "PerformanceError",
+]

@@ -1,0 +1,146 @@
+"""The truth about progress: what a recorded duration is as work, and how fast a job does it on what it gets.
+
+One rule a run, printed with its result:
+
+recorded
+    Work is the recorded duration in seconds; a job does one second of it a second wherever it runs.
+iterations
+    Work is iterations: `work_iters` where the trace has it, else duration_s × the rate that the performance model gives
+    on the reference GPU type for the gang asked for (on as few 8-GPU nodes as hold it). A job then runs at the rate that
+    the model gives on the GPUs it gets. A slot of a fraction of a GPU runs at that fraction of the rate (time slicing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from sim.api import Plan
+from sim.cluster import ClusterSpec
+from sim.hardware import GpuType
+from traces.errors import HetsimError
+from traces.trace import Trace
+
+if TYPE_CHECKING:
+    from sim.performance import Performance
+
+REFERENCE_NODE_GPUS = 8
+
+
+class ProgressError(HetsimError):
+    """A trace whose jobs cannot be turned into work by the rule asked for."""
+
+
+class Truth(Protocol):
+    """How much work each job has and how fast it does it.
+
+    Attributes
+    ----------
+    work_total : float64 array, work of each row (NaN: cannot run; `why_not` has the reason)
+    reference_rate : float64 array, work a second on the reference gang: turns work into reference seconds
+    """
+
+    mode: str
+    unit: str
+    rule: str
+    work_total: np.ndarray
+    reference_rate: np.ndarray
+    why_not: dict[int, str]
+
+    def types(self, row: int) -> int:
+        """Bit t set: the job's gang as asked for fits the memory of `cluster.types[t]`."""
+
+    def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
+        """Work a second on these GPUs."""
+
+
+class Recorded:
+    """Durations replayed as recorded: one second of work a second, on any GPUs."""
+
+    mode, unit = "recorded", "s"
+    rule = "durations replayed as recorded: a job runs as long as its log says, on whatever GPUs it gets"
+
+    def __init__(self, trace: Trace, cluster: ClusterSpec) -> None:
+        self.work_total = trace.duration_s
+        self.reference_rate = np.ones(len(trace))
+        self.why_not: dict[int, str] = {}
+        self._all = (1 << len(cluster.types)) - 1
+
+    def types(self, row: int) -> int:
+        return self._all
+
+    def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class _Class:
+    """What jobs of one (model, batch, gang) share."""
+
+    types: int
+    reference_rate: float
+    why_not: str
+
+
+class Modelled:
+    """Iterations at the rate of the performance model."""
+
+    mode, unit = "iterations", "iterations"
+
+    def __init__(self, trace: Trace, cluster: ClusterSpec, performance: Performance, reference: GpuType) -> None:
+        self.rule = (
+            f"durations turned into iterations on {reference.name} GPUs (the gang asked for), "
+            "then run at the modelled speed of whatever GPUs the job gets"
+        )
+        self._trace, self._cluster, self._performance = trace, cluster, performance
+        self._gpu_node, self._gpu_type = cluster.gpu_node, cluster.gpu_type
+        self._model, self._batch = trace.model.tolist(), trace.batch_size.tolist()
+        self._share = (trace.gpu_milli / 1000.0).tolist()
+        classes: dict[tuple[str, int, int], _Class] = {}
+        self._class: list[_Class] = []
+        self.why_not = {}
+        for row, key in enumerate(zip(self._model, self._batch, trace.num_gpus.tolist(), strict=True)):
+            if key not in classes:
+                classes[key] = self._classify(*key, reference)
+            self._class.append(classes[key])
+            if classes[key].why_not:
+                self.why_not[row] = classes[key].why_not
+        self.reference_rate = np.array([c.reference_rate for c in self._class]) * self._share
+        given = trace.work_iters
+        self.work_total = np.where(np.isnan(given), trace.duration_s * self.reference_rate, given)
+
+    def _classify(self, model: str, batch: int, num_gpus: int, reference: GpuType) -> _Class:
+        if not model or batch <= 0:
+            raise ProgressError(
+                "jobs without a model or batch size cannot be turned into iterations", where=self._trace.provenance.source,
+                got=f"model {model!r}, batch_size {batch}", allowed="both on each job",
+                todo="Let hetsim assign models, or use --work recorded.",
+            )
+        full, rest = divmod(num_gpus, REFERENCE_NODE_GPUS)
+        layout = (REFERENCE_NODE_GPUS,) * full + ((rest,) if rest else ())
+        on_reference = self._performance.data_parallel(model, batch, reference, layout)
+        types = 0
+        for t, gpu in enumerate(self._cluster.types):
+            if self._performance.fits(model, batch, gpu, num_gpus):
+                types |= 1 << t
+        why_not = "" if on_reference.fits else f"{model} with batch {batch} on {num_gpus} {reference.name}: {on_reference.reason}"
+        return _Class(types, on_reference.rate if on_reference.fits else np.nan, why_not)
+
+    def types(self, row: int) -> int:
+        return self._class[row].types
+
+    def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
+        model, batch = self._model[row], self._batch[row]
+        if plan is not None:
+            iteration = self._performance.plan(model, batch, plan, gpus, self._cluster)
+        else:
+            gpu = self._cluster.types[self._gpu_type[gpus[0]]]
+            layout, racks = (1,), 1
+            if gpus.size > 1:
+                counts = np.unique(self._gpu_node[gpus], return_counts=True)
+                layout = tuple(sorted(counts[1].tolist(), reverse=True))
+                racks = len(np.unique(self._cluster.node_rack[counts[0]])) if len(layout) > 1 else 1
+            iteration = self._performance.data_parallel(model, batch, gpu, layout, racks)
+        return iteration.rate * self._share[row]

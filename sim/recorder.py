@@ -1,0 +1,197 @@
+"""Append-only facts of a run, and the one place that writes them: under temporary names, renamed when whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from array import array
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sim import schema
+from sim.api import Plan
+from sim.cluster import ClusterSpec
+from traces.errors import HetsimError
+from traces.trace import Trace
+
+_REASON = {name: i for i, name in enumerate(schema.END_REASONS)}
+
+
+class OutputError(HetsimError):
+    """A run folder that cannot be written."""
+
+
+class Recorder:
+    """Columns that only grow. Rows are trace rows until they are written, when they become job ids."""
+
+    def __init__(self) -> None:
+        self._row, self._milli, self._reason = array("i"), array("i"), array("b")
+        self._begin, self._end, self._overhead, self._rate = array("d"), array("d"), array("d"), array("d")
+        self._done, self._lost = array("d"), array("d")
+        self._gpu_ids, self._gpu_end = array("i"), array("q")
+        self._now, self._counts = array("d"), array("i")
+        self._plans: list[tuple[int, float, Plan]] = []
+
+    def segment(
+        self, row: int, begin_s: float, end_s: float, gpus: np.ndarray, milli: int, overhead_s: float, rate: float,
+        work_done: float, work_lost: float, end_reason: str,
+    ) -> None:
+        """One stretch of one job on one set of GPUs (columns as in `sim.schema.SEGMENTS`)."""
+        self._row.append(row)
+        self._begin.append(begin_s)
+        self._end.append(end_s)
+        self._overhead.append(overhead_s)
+        self._rate.append(rate)
+        self._done.append(work_done)
+        self._lost.append(work_lost)
+        self._milli.append(milli)
+        self._reason.append(_REASON[end_reason])
+        self._gpu_ids.frombytes(gpus.tobytes())
+        self._gpu_end.append(len(self._gpu_ids))
+
+    def decision(self, now_s: float, queued: int, running: int, started: int, stopped: int) -> None:
+        """One policy call."""
+        self._now.append(now_s)
+        self._counts.extend((queued, running, started, stopped))
+
+    def plan(self, row: int, begin_s: float, plan: Plan) -> None:
+        """The plan with which a job started."""
+        self._plans.append((row, begin_s, plan))
+
+    # -- tables -----------------------------------------------------------------------------------------------------
+
+    def segments_table(self, trace: Trace, cluster: ClusterSpec) -> pa.Table:
+        """Segments in the order in which they ended."""
+        row = np.frombuffer(self._row, dtype=np.int32) if self._row else np.empty(0, np.int32)
+        ids = np.frombuffer(self._gpu_ids, dtype=np.int32) if self._gpu_ids else np.empty(0, np.int32)
+        ends = np.frombuffer(self._gpu_end, dtype=np.int64) if self._gpu_end else np.empty(0, np.int64)
+        milli = np.asarray(self._milli, dtype=np.int32)
+        starts = np.concatenate(([0], ends))
+        segment = np.repeat(np.arange(len(row)), np.diff(starts))
+        node = cluster.gpu_node[ids]
+        # One entry a (segment, node): how many shares of it, added up.
+        pair, slots = np.unique(segment * np.int64(cluster.num_nodes) + node, return_counts=True)
+        owner = pair // cluster.num_nodes
+        node_starts = np.searchsorted(owner, np.arange(len(row) + 1)).astype(np.int32)
+        reasons = pa.DictionaryArray.from_arrays(np.asarray(self._reason, dtype=np.int32), list(schema.END_REASONS))
+        return _table(schema.SEGMENTS, {
+            "job_id": pa.array(trace.job_id, pa.string()).take(pa.array(row)),
+            "begin_s": self._begin, "end_s": self._end,
+            "nodes": pa.ListArray.from_arrays(node_starts, pa.array((pair % cluster.num_nodes).astype(np.int32))),
+            "gpus": pa.ListArray.from_arrays(node_starts, pa.array(slots * milli[owner] / 1000.0)),
+            "gpu_ids": pa.ListArray.from_arrays(starts.astype(np.int32), pa.array(ids)),
+            "gpu_milli": milli, "overhead_s": self._overhead, "rate": self._rate,
+            "work_done": self._done, "work_lost": self._lost, "end_reason": reasons.cast(pa.string()),
+        })
+
+    def decisions_table(self) -> pa.Table:
+        counts = np.asarray(self._counts, dtype=np.int32).reshape(-1, 4)
+        return _table(schema.DECISIONS, {
+            "now_s": self._now, "queued": counts[:, 0], "running": counts[:, 1],
+            "started": counts[:, 2], "stopped": counts[:, 3],
+        })
+
+    def plans_table(self, trace: Trace) -> pa.Table:
+        rows = [
+            (trace.job_id[row], begin, i, s.first_op, s.last_op, s.gpu_type, s.gpus, plan.micro_batches,
+             None if np.isnan(plan.iteration_s) else plan.iteration_s,
+             plan.memory_gib[i] if i < len(plan.memory_gib) else None)
+            for row, begin, plan in self._plans for i, s in enumerate(plan.stages)
+        ]
+        columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[] for _ in schema.PLANS]
+        return _table(schema.PLANS, dict(zip(schema.PLANS.names, columns, strict=True)))
+
+
+def _table(kind: pa.Schema, columns: dict[str, Any]) -> pa.Table:
+    arrays = []
+    for f in kind:
+        values = columns[f.name]
+        if isinstance(values, array):
+            values = np.asarray(values)
+        arrays.append(values if isinstance(values, pa.Array) else pa.array(values, f.type))
+    return pa.Table.from_arrays(arrays, schema=kind)
+
+
+def jobs_table(trace: Trace, work_total: np.ndarray, first_start_s: np.ndarray, end_s: np.ndarray, state: list[str],
+               reason: list[str]) -> pa.Table:
+    """One row a job of the trace, in submit order; NaN times become null."""
+    return _table(schema.JOBS, {
+        **{name: pa.array(getattr(trace, name), schema.JOBS.field(name).type)
+           for name in ("job_id", "user", "vc", "submit_s", "num_gpus", "gpu_milli", "gpu_type", "model", "batch_size",
+                        "duration_s")},
+        "first_start_s": pa.array(first_start_s, pa.float64(), from_pandas=True),
+        "end_s": pa.array(end_s, pa.float64(), from_pandas=True),
+        "work_total": pa.array(work_total, pa.float64(), from_pandas=True),
+        "state": state, "reason": reason,
+    })
+
+
+def nodes_table(cluster: ClusterSpec, down_s: list[list[float]], up_s: list[list[float]]) -> pa.Table:
+    """One row a node, with when it was down."""
+    types = [cluster.types[t] for t in cluster.node_type]
+    return _table(schema.NODES, {
+        "node": np.arange(cluster.num_nodes, dtype=np.int32), "gpu_type": [t.name for t in types],
+        "gpus": cluster.node_gpus, "first_gpu": cluster.node_first[:-1], "rack": cluster.node_rack,
+        "price_usd_per_gpu_h": [t.price_usd_per_h for t in types], "down_s": down_s, "up_s": up_s,
+    })
+
+
+def claim(folder: Path, force: bool) -> None:
+    """Refuse an output folder that is there already, before any work is done.
+
+    Raises
+    ------
+    OutputError
+        It exists and `force` is not set, or its parent cannot be written.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise OutputError("the output is a file", where=str(folder), todo="Name a folder with --out.")
+    if folder.exists() and any(folder.iterdir()):
+        if not force:
+            raise OutputError("the output folder is not empty", where=str(folder), got="an earlier run or other files",
+                              allowed="a new or empty folder", todo="Name another with --out, or overwrite it with --force.")
+        if not (folder / "run.json").exists():
+            raise OutputError("the output folder holds something that is not a run", where=str(folder),
+                              todo="--force only replaces runs (folders with a run.json). Name another with --out.")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        probe = folder.parent / f".{folder.name}.probe{os.getpid()}"
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise OutputError("the output folder cannot be made", where=str(folder), got=error.strerror,
+                          todo="Name another with --out.") from None
+
+
+def write_run(folder: Path, tables: dict[str, pa.Table], info: dict[str, Any], timing: dict[str, Any]) -> None:
+    """Write all files of a run into a temporary folder beside, then rename it: a run is there whole or not at all.
+
+    Raises
+    ------
+    OutputError
+        The disk is full or the folder cannot be written; nothing is left behind.
+    """
+    temporary = folder.with_name(f".{folder.name}.part{os.getpid()}")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        for name, table in tables.items():
+            pq.write_table(table, temporary / f"{name}.parquet", compression="zstd", store_schema=True)
+        for name, content in (("run", info), ("timing", timing)):
+            text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, sort_keys=False) + "\n"
+            (temporary / f"{name}.json").write_text(text, "utf-8")
+        old = folder.with_name(f".{folder.name}.old{os.getpid()}")
+        if folder.exists():
+            folder.rename(old)
+        temporary.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise OutputError("the run could not be written", where=str(folder), got=error.strerror or str(error),
+                          todo="Free some space or name another folder with --out; nothing was left behind.") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,123 @@
+"""One run, from a trace, a cluster and a policy to tables: the call that the command line, tests and scripts share."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from sim import schema
+from sim.api import Policy
+from sim.cluster import ClusterSpec, Ledger
+from sim.config import EngineConfig
+from sim.engine import Engine
+from sim.progress import Truth
+from sim.recorder import Recorder, jobs_table, nodes_table, write_run
+from sim.viewsetup import make_view
+from traces.trace import Trace
+
+if TYPE_CHECKING:
+    from sim.performance import Performance
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """What a run yields: the tables of `sim.schema`, what run.json says, and what was measured while it ran."""
+
+    tables: dict[str, pa.Table]
+    info: dict[str, Any]
+    timing: dict[str, Any]
+
+    def write(self, folder: Path) -> None:
+        """Write the run folder, whole or not at all."""
+        write_run(folder, self.tables, self.info, self.timing)
+
+
+def simulate(
+    trace: Trace, cluster: ClusterSpec, policy: Policy, truth: Truth, config: EngineConfig | None = None, *,
+    performance: Performance | None = None, estimate_s: np.ndarray | None = None, estimate: str = "oracle", seed: int = 0,
+    settings: dict[str, Any] | None = None, on_progress: Callable[[int, float], None] | None = None,
+) -> RunResult:
+    """Replay a trace on a cluster under a policy.
+
+    Parameters
+    ----------
+    truth : how much work each job has and how fast it does it (`sim.progress`).
+    performance : the belief about speed, for policies that plan.
+    estimate_s : believed run times (s on the reference gang), for policies that read them; `estimate` names their kind.
+    settings : further settings to keep in run.json.
+    on_progress : called now and then with (jobs that have left, simulated time).
+
+    Raises
+    ------
+    PolicyError
+        The policy's declared needs are not met (before anything runs).
+    IllegalDecisionError
+        The policy asked for something impossible.
+    """
+    config = config or EngineConfig()
+    began = time.perf_counter()
+    ledger, recorder = Ledger(cluster), Recorder()
+    view = make_view(trace, cluster, ledger, truth, config, policy, performance=performance, estimate_s=estimate_s)
+    policy.prepare(view)
+    engine = Engine(trace, cluster, policy, truth, config, recorder, view, ledger, seed=seed, on_progress=on_progress)
+    outcome = engine.run()
+    looped = time.perf_counter()
+    tables = {
+        "segments": recorder.segments_table(trace, cluster),
+        "jobs": jobs_table(trace, truth.work_total, outcome.first_start_s, outcome.end_s, outcome.state, outcome.reason),
+        "nodes": nodes_table(cluster, outcome.down_s, outcome.up_s),
+        "decisions": recorder.decisions_table(),
+        "plans": recorder.plans_table(trace),
+    }
+    counts = dict(zip(cluster_names(cluster), cluster.gpus_by_type().tolist(), strict=True))
+    provenance = trace.provenance
+    info = {
+        "schema_version": schema.SCHEMA_VERSION,
+        "policy": policy.name,
+        "policy_settings": {k: ("inf" if v == np.inf else v) for k in policy.settings() for v in [getattr(policy, k)]},
+        "trace": {
+            "source": provenance.source, "format": provenance.format, "rule": provenance.rule, "jobs": len(trace),
+            "rows_read": provenance.rows_read, "counts": dict(provenance.counts), "notes": list(provenance.notes),
+            "hash": trace.content_hash(),
+        },
+        "cluster": {"name": cluster.name, "gpus_by_type": counts, "nodes": cluster.num_nodes, "links": asdict(cluster.links)},
+        "work": {"mode": truth.mode, "unit": truth.unit, "rule": truth.rule},
+        "settings": {k: ("inf" if v == np.inf else v) for k, v in config.model_dump().items()},
+        "estimate": estimate if policy.needs_estimates else "none",
+        "seed": seed, "one_type_gangs": not policy.sizes_gangs, "sizes_gangs": policy.sizes_gangs,
+        "start_s": float(trace.submit_s[0]), "end_s": outcome.last_s, "decisions": outcome.decisions,
+        "versions": {"hetsim": version("hetsim"), "python": platform.python_version(),
+                     **{name: version(name) for name in ("numpy", "numba", "pyarrow", "simpy")}},
+        "code_hash": code_hash(), **(settings or {}),
+    }
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
+    timing = {"wall_s": time.perf_counter() - began, "loop_s": looped - began, "peak_mib": peak}
+    return RunResult(tables, info, timing)
+
+
+def cluster_names(cluster: ClusterSpec) -> list[str]:
+    """Names of the cluster's GPU types, in its order."""
+    return [t.name for t in cluster.types]
+
+
+@cache
+def code_hash() -> str:
+    """SHA-256 (first 16 digits) of the simulator's and the policies' own sources: says whether two runs had the same code."""
+    digest = hashlib.sha256()
+    root = Path(__file__).resolve().parents[1]
+    for package in ("sim", "policies", "traces"):
+        for source in sorted((root / package).rglob("*.py")) + sorted((root / package).rglob("*.toml")):
+            digest.update(source.relative_to(root).as_posix().encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,124 @@
+"""From settings to work: the trace that a run replays, and how much of what each of its jobs has to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sim.cluster import ClusterSpec
+from sim.config import RunConfig
+from sim.hardware import GpuType, gpu_type
+from sim.performance import MODELS, Performance
+from sim.progress import Modelled, Recorded, Truth
+from traces.assign import ModelChoice, assign
+from traces.load import head, load_trace, scale_load
+from traces.synthetic import GENERATORS, generate
+from traces.trace import Trace
+
+DEFAULT_JOBS, DEFAULT_LOAD = 5_000, 0.7
+"""Of the built-in traces; a file is taken whole and at the times that it has."""
+
+#: Gangs that train a model, fewest and most GPUs: small models do not fill many, the largest are not for few.
+GANGS = {"lstm-lm": (1, 8), "transformer": (1, 8), "gpt2-1.5b": (8, 1_000_000)}
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A trace made ready for a cluster; `performance` is None where durations are replayed as recorded."""
+
+    trace: Trace
+    truth: Truth
+    performance: Performance | None
+
+    @property
+    def true_s(self) -> np.ndarray:
+        """float64 [jobs]: work_total / reference_rate, run time on the reference gang in s (NaN: never)."""
+        return self.truth.work_total / self.truth.reference_rate
+
+
+def resolved(config: RunConfig) -> RunConfig:
+    """Fill in what a built-in trace is given where the user said nothing: 5,000 jobs at a load of 0.7."""
+    if config.trace not in GENERATORS:
+        return config
+    load = DEFAULT_LOAD if config.load is None and config.jobs != 1 else config.load
+    return config.model_copy(update={"jobs": config.jobs or DEFAULT_JOBS, "load": load})
+
+
+def read_trace(config: RunConfig) -> Trace:
+    """The first `config.jobs` jobs of the trace that was named: generated, or read from a file.
+
+    Raises
+    ------
+    TraceError
+        See `traces.load.load_trace` and `traces.synthetic.generate`.
+    """
+    if config.trace in GENERATORS:
+        return generate(config.trace, config.jobs or DEFAULT_JOBS, config.seed)
+    trace = load_trace(config.trace, config.format)
+    return trace if config.jobs is None else head(trace, config.jobs)
+
+
+def prepare(config: RunConfig, cluster: ClusterSpec) -> Workload:
+    """Read the trace, bring it to the load asked for, and turn its durations into work by `config.work`.
+
+    Raises
+    ------
+    HetsimError
+        A trace that cannot be used as asked.
+    """
+    trace = read_trace(config)
+    if config.load is not None:
+        trace = scale_load(trace, cluster.num_gpus, config.load)
+    if config.work == "recorded":
+        return Workload(trace, Recorded(trace, cluster), None)
+    performance = Performance(links=cluster.links)
+    reference = gpu_type(config.reference)
+    trace = with_models(trace, cluster, performance, reference, config.seed)
+    return Workload(trace, Modelled(trace, cluster, performance, reference), performance)
+
+
+def with_models(
+    trace: Trace, cluster: ClusterSpec, performance: Performance, reference: GpuType, seed: int
+) -> Trace:
+    """Give each job a model of the zoo and a batch size where it has none that the performance model knows.
+
+    Models that the zoo lacks are replaced, and so are those without a batch size; the trace notes it.
+    """
+    known = np.array([performance.known(model) for model in trace.model.tolist()]) & (trace.batch_size > 0)
+    if known.all():
+        return trace
+    named = trace.model != ""
+    strange = sorted(set(trace.model[named & ~known].tolist()))
+    if strange:
+        names = ", ".join(strange[:5]) + (", …" if len(strange) > 5 else "")
+        count = int((named & ~known).sum())
+        note = f"{count} jobs name a model that the zoo lacks, or no batch size: replaced ({names})"
+        model = trace.model.copy()
+        model[~known] = ""
+        provenance = replace(trace.provenance, notes=(*trace.provenance.notes, note))
+        trace = trace.replace(provenance, model=model, batch_size=np.where(known, trace.batch_size, 0))
+    return assign(trace, model_choices(cluster, performance, reference), seed)
+
+
+def gpus_by_type(cluster: ClusterSpec) -> dict[str, int]:
+    """GPUs of each type of a cluster, by name."""
+    return dict(zip((gpu.name for gpu in cluster.types), cluster.gpus_by_type().tolist(), strict=True))
+
+
+def model_choices(cluster: ClusterSpec, performance: Performance, reference: GpuType) -> list[ModelChoice]:
+    """Models of the zoo, equally likely, in batches that fit the reference type and one of the cluster's.
+
+    A data-parallel gang holds the whole model on each GPU, so what fits one GPU fits a gang of any size.
+    """
+    choices = []
+    for name, model in MODELS.items():
+        batches = tuple(
+            batch for batch in model.gpu_batch_sizes
+            if performance.fits(name, batch, reference, 1)
+            and any(performance.fits(name, batch, gpu, 1) for gpu in cluster.types)
+        )
+        if batches:
+            fewest, most = GANGS.get(name, (1, 1_000_000))
+            choices.append(ModelChoice(name, 1.0, batches, fewest, most))
+    return choices

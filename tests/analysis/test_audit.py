@@ -1,0 +1,270 @@
+"""The audit accepts a valid run in which nearly everything happens, and names each law that is broken."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis.audit import CONDUCT, FORM, audit
+from analysis.run import load_run
+
+NAN, INF = float("nan"), float("inf")
+
+
+def test_a_valid_run_passes_and_says_what_was_checked(story):
+    report = audit(story.load())
+    assert report.ok, report.text
+    assert report.first is None
+    assert list(report.checked) == [*FORM, *CONDUCT]
+    assert report.checked["gangs are whole"] == "7 segments"
+    assert report.checked["work of a finished job is what it asked"] == "4 finished jobs"
+    assert report.checked["nothing runs on a node that is down"] == "1 outages"
+    assert "20 laws hold" in report.text
+
+
+def _set(row, **values):
+    row.update(values)
+
+
+def _shift(row, by):
+    """Move a segment in time without changing its length."""
+    row["begin_s"] += by
+    row["end_s"] += by
+
+
+MUTATIONS = [
+    # law, what is done to the valid run, what the report must name
+    ("values are finite", lambda r: _set(r.stretch("b"), rate=NAN), "column 'rate', row 2"),
+    ("values are finite", lambda r: _set(r.of("b"), duration_s=INF), "column 'duration_s', row 1"),
+    ("values are finite", lambda r: _set(r.of("b"), submit_s=None), "column 'submit_s', row 1"),
+    ("values are finite", lambda r: _set(r.of("d"), end_s=NAN), "column 'end_s', row 3"),
+    ("values are finite", lambda r: _set(r.nodes[0], price_usd_per_gpu_h=NAN), "price_usd_per_gpu_h"),
+    ("values are finite", lambda r: _set(r.nodes[0], down_s=[NAN]), "'down_s', list element 0"),
+    ("values are finite", lambda r: _set(r.stretch("b"), gpu_ids=None), "column 'gpu_ids', row 2"),
+    ("values are finite", lambda r: _set(r.plans[0], memory_gib=INF), "column 'memory_gib'"),
+    ("words are known", lambda r: _set(r.of("a"), state="finished"), "'finished'"),
+    ("words are known", lambda r: _set(r.stretch("a"), end_reason="stopped"), "'stopped'"),
+    ("each job is there once", lambda r: r.jobs.append(dict(r.of("g"))), "job 'g'"),
+    ("each job is there once", lambda r: r.jobs.pop(1), "job 'b': is in segments.parquet but not"),
+    ("each job is there once", lambda r: _set(r.plans[0], job_id="z"), "job 'z': is in plans.parquet"),
+    ("each job is there once", lambda r: r.info["trace"].update(jobs=8), "has 7 jobs, the trace had 8"),
+    ("each job is there once", lambda r: r.jobs.reverse(), "not in submit order"),
+    ("nodes and GPUs are numbered as counted", lambda r: _set(r.nodes[1], first_gpu=3), "node 1"),
+    ("nodes and GPUs are numbered as counted", lambda r: _set(r.nodes[1], gpus=1), "no such GPU: 3"),
+    (
+        "nodes and GPUs are numbered as counted",
+        lambda r: _set(r.stretch("f"), gpu_ids=[-1]),
+        "no such GPU: -1",
+    ),
+    ("nodes and GPUs are numbered as counted", lambda r: _set(r.stretch("f"), nodes=[2]), "no such node: 2"),
+    ("nodes and GPUs are numbered as counted", lambda r: _set(r.stretch("f"), gpus=[0.5, 0.5]), "job 'f'"),
+    ("nodes and GPUs are numbered as counted", lambda r: _set(r.nodes[0], up_s=[40.0]), "node 0: times"),
+    ("time goes forward", lambda r: _set(r.stretch("b"), begin_s=20.0, end_s=0.0, work_done=0.0), "job 'b'"),
+    ("time goes forward", lambda r: r.info.update(end_s=139.0), "job 'f'"),
+    ("time goes forward", lambda r: r.decisions.reverse(), "decision 1"),
+    ("no job starts before its submit", lambda r: _set(r.of("e"), submit_s=11.0), "at 10 s, job 'e'"),
+    ("segments of a job do not overlap", lambda r: _shift(r.stretch("c", 1), -17.5), "job 'c'"),
+    ("segments of a job do not overlap", lambda r: r.segments.insert(0, r.segments.pop(3)), "job 'c'"),
+    (
+        "no GPU is used above 1000 milli",
+        lambda r: _set(r.stretch("c", 0), gpu_ids=[0], nodes=[0]),
+        "at 1 s, job 'c', GPU 0, node 0: 1500 milli held, by a, c",
+    ),
+    ("no GPU is used above 1000 milli", lambda r: _shift(r.stretch("e", 1), -55), "job 'e', GPU 1"),
+    (
+        "virtual clusters keep to their quotas",
+        lambda r: r.info.update(settings={"quotas": {"x": 2}}),
+        "at 0 s: virtual cluster 'x' holds 2500 milli of 2000",
+    ),
+    ("slots agree with nodes", lambda r: _set(r.stretch("b"), nodes=[0]), "job 'b'"),
+    ("slots agree with nodes", lambda r: _set(r.stretch("b"), gpus=[1.0]), "job 'b'"),
+    ("slots agree with nodes", lambda r: _set(r.stretch("a"), nodes=[0, 0], gpus=[1.0, 1.0]), "job 'a'"),
+    ("slots agree with nodes", lambda r: _set(r.stretch("a"), nodes=[0, 1], gpus=[2.0, 0.0]), "job 'a'"),
+    ("slots agree with nodes", lambda r: _set(r.stretch("a"), nodes=[], gpus=[]), "job 'a'"),
+    (
+        "gangs are whole",
+        lambda r: _set(r.stretch("a"), gpu_ids=[0], gpus=[1.0]),
+        "at 0 s, job 'a': 1 slots of 1000 milli; asked for 2 of 1000",
+    ),
+    ("gangs are whole", lambda r: _set(r.stretch("f"), gpu_milli=500, gpus=[0.5]), "job 'f'"),
+    (
+        "nothing runs on a node that is down",
+        lambda r: _set(r.nodes[0], down_s=[49.0]),
+        "at 49 s, job 'e', node 0",
+    ),
+    ("nothing runs on a node that is down", lambda r: _set(r.nodes[0], up_s=[]), "at 60 s, job 'e', node 0"),
+    (
+        "jobs run on types that they allow",
+        lambda r: _set(r.of("a"), gpu_type="T4|A100"),
+        "runs on V100; allowed: T4|A100",
+    ),
+    (
+        "a gang lies on one GPU type",
+        lambda r: _set(r.stretch("a"), gpu_ids=[0, 3], nodes=[0, 1], gpus=[1.0, 1.0]),
+        "at 0 s, job 'a': spans V100 and T4",
+    ),
+    (
+        "work of a segment is time times rate",
+        lambda r: _set(r.stretch("b"), work_done=20.0 + 1e-6),
+        "job 'b'",
+    ),
+    ("work of a segment is time times rate", lambda r: _set(r.stretch("c", 1), overhead_s=3.0), "job 'c'"),
+    ("work of a segment is time times rate", lambda r: _set(r.stretch("b"), rate=2.0), "job 'b'"),
+    ("work of a segment is time times rate", lambda r: _set(r.stretch("b"), work_lost=-1.0), "job 'b'"),
+    (
+        "work of a finished job is what it asked",
+        lambda r: _set(r.of("b"), work_total=20.0 + 1e-6),
+        "at 20 s, job 'b'",
+    ),
+    ("work of a finished job is what it asked", lambda r: _set(r.stretch("e", 0), work_lost=9.0), "job 'e'"),
+    ("work of a finished job is what it asked", lambda r: _set(r.of("b"), work_total=None), "job 'b'"),
+    (
+        "first start and end are those of the segments",
+        lambda r: _set(r.of("c"), first_start_s=20.0),
+        "job 'c'",
+    ),
+    (
+        "first start and end are those of the segments",
+        lambda r: _set(r.of("c"), first_start_s=None),
+        "job 'c'",
+    ),
+    ("first start and end are those of the segments", lambda r: _set(r.of("e"), end_s=129.0), "job 'e'"),
+    ("first start and end are those of the segments", lambda r: _set(r.of("e"), end_s=None), "job 'e'"),
+    ("first start and end are those of the segments", lambda r: _set(r.of("f"), end_s=140.0), "job 'f'"),
+    (
+        "first start and end are those of the segments",
+        lambda r: _set(r.of("g"), first_start_s=139.0),
+        "job 'g'",
+    ),
+    ("rejected jobs never ran and say why", lambda r: _set(r.of("d"), reason=""), "job 'd': no reason"),
+    (
+        "rejected jobs never ran and say why",
+        lambda r: _set(r.of("f"), state="rejected"),
+        "job 'f': 1 segments",
+    ),
+    ("unfinished jobs say why", lambda r: _set(r.of("g"), reason=" "), "at 139 s, job 'g'"),
+    ("plans match the segments that they began", lambda r: _set(r.plans[0], gpus=1), "at 0 s, job 'a'"),
+    (
+        "plans match the segments that they began",
+        lambda r: _set(r.plans[0], gpu_type="A100"),
+        "unknown types",
+    ),
+    ("plans match the segments that they began", lambda r: _set(r.plans[0], begin_s=1.0), "at 1 s, job 'a'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("law", "mutate", "named"), MUTATIONS, ids=[f"{i}-{m[0][:30]}" for i, m in enumerate(MUTATIONS)]
+)
+def test_each_law_is_named_when_it_is_broken(story, law, mutate, named):
+    story.write()  # fixes start and end of the run before anything is changed
+    mutate(story)
+    report = audit(story.load())
+    broken = {v.law: str(v) for v in report.violations}
+    assert law in broken, report.text
+    assert named in broken[law]
+    assert law in report.text
+
+
+def test_each_law_has_a_mutation():
+    assert {law for law, _, _ in MUTATIONS} == {*FORM, *CONDUCT}
+
+
+def test_the_first_violation_is_the_earliest_in_time(story):
+    story.stretch("e", 1)["work_done"] = 1.0  # ends at 130 s
+    story.stretch("b")["work_done"] = 1.0  # ends at 20 s
+    report = audit(story.load())
+    assert (report.first.job_id, report.first.time_s) == ("b", 20.0)
+    assert report.text.index("job 'b'") < report.text.index("first start")
+
+
+def test_an_elastic_policy_may_size_gangs_and_span_types(story):
+    story.stretch("a").update(gpu_ids=[0, 1, 3], nodes=[0, 1], gpus=[2.0, 1.0])
+    story.of("a")["gpu_type"] = ""
+    story.plans.clear()
+    story.info.update(sizes_gangs=True, one_type_gangs=False)
+    assert audit(story.load()).ok
+
+
+def test_an_end_frees_before_a_begin_at_the_same_instant(run_files):
+    run = run_files().node(gpus=1).job("a", 0, 10).job("b", 0, 10)
+    run.segment("a", 0, 10, [0]).segment("b", 10, 20, [0])
+    assert audit(run.load()).ok
+    run.stretch("b").update(begin_s=9.5, work_done=10.5)
+    assert audit(run.load()).first.law == "no GPU is used above 1000 milli"
+
+
+def test_a_job_of_no_length_holds_nothing(run_files):
+    run = (
+        run_files()
+        .node(gpus=1)
+        .job("a", 0, 10)
+        .job("b", 5, 0)
+        .segment("a", 0, 10, [0])
+        .segment("b", 5, 5, [0])
+    )
+    assert audit(run.load()).ok
+
+
+def test_five_fifths_fill_a_gpu_and_a_sixth_is_too_much(run_files):
+    run = run_files().node(gpus=1)
+    for i in range(5):
+        run.job(f"j{i}", 0, 10, gpu_milli=200).segment(f"j{i}", 0, 10, [0])
+    assert audit(run.load()).ok
+    run.job("late", 3, 7, gpu_milli=1).segment("late", 3, 10, [0])
+    first = audit(run.load()).first
+    assert (first.time_s, first.job_id, first.gpu) == (3.0, "late", 0)
+
+
+def test_the_second_of_two_shares_of_one_gpu_counts(run_files):
+    run = run_files().node(gpus=1).job("a", 0, 10, 2, gpu_milli=500).segment("a", 0, 10, [0, 0])
+    assert audit(run.load()).ok
+    run = run_files("whole").node(gpus=1).job("a", 0, 10, 2).segment("a", 0, 10, [0, 0])
+    assert audit(run.load()).first.law == "no GPU is used above 1000 milli"
+
+
+def test_times_of_today_do_not_break_the_work_law(run_files):
+    """On a clock of 1.5e9 s a time has steps of 0.24 µs; a short job's work is known no better than that."""
+    at, run = 1.5e9, run_files().node(gpus=1)
+    end = at + 0.1
+    run.job("a", at, 0.1).segment("a", at, end, [0])
+    run.stretch("a")["work_done"] = 0.1  # as the engine asks it to be; end - at is 0.0999999...
+    assert end - at != 0.1
+    assert audit(run.load()).ok
+    run.stretch("a")["work_done"] = run.of("a")["work_total"] = 0.1 + 2e-6
+    assert audit(run.load()).first.law == "work of a segment is time times rate"
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10_000), pick=st.integers(0, 10_000), early=st.floats(0.01, 1.0))
+def test_a_random_run_passes_until_one_job_starts_too_early(many_jobs, seed, pick, early):
+    """A job that waited started when its GPUs became free: a little earlier, and the sweep must object."""
+    run = many_jobs(40, seed, nodes=2, name=f"r{seed}-{pick}")
+    assert audit(run.load()).ok
+    waited = [s for s in run.segments if s["begin_s"] > run.of(s["job_id"])["submit_s"]]
+    segment = waited[pick % len(waited)]
+    free_s = max(
+        s["end_s"]
+        for s in run.segments
+        if s["end_s"] <= segment["begin_s"] and set(s["gpu_ids"]) & set(segment["gpu_ids"])
+    )
+    assert free_s == segment["begin_s"]
+    segment["begin_s"] -= early
+    broken = {v.law for v in audit(run.load()).violations}
+    assert "no GPU is used above 1000 milli" in broken
+
+
+def test_eighty_thousand_jobs_take_less_than_three_seconds(big_run):
+    """Also checks that the sweep agrees with what is known of the run: each slot begins and ends once."""
+    run = load_run(big_run)
+    begin = time.perf_counter()
+    report = audit(run)
+    assert time.perf_counter() - begin < 3.0
+    assert report.ok, report.text
+    assert (
+        report.checked["jobs run on types that they allow"] == f"{int(np.sum(run.jobs['num_gpus'])):,} slots"
+    )

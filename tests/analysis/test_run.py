@@ -1,0 +1,117 @@
+"""Loading a run: what is there comes back as it was written, what is wrong is said without a traceback."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from analysis.run import RunError, explode, labels, load_run
+from sim.schema import FILES
+from traces.errors import HetsimError
+
+
+def test_frames_come_back_as_written(story):
+    run = story.load()
+    assert run.jobs["job_id"].tolist() == list("abcdefg")
+    assert run.segments["work_done"].tolist() == [s["work_done"] for s in story.segments]
+    assert run.nodes["gpus"].tolist() == [2, 2]
+    assert len(run.decisions) == 12
+    assert run.plans["gpu_type"].tolist() == ["V100"]
+    assert (run.types, run.node_type.tolist()) == (("V100", "T4"), [0, 1])
+    assert (run.policy, run.window_s) == ("fifo", (0.0, 140.0))
+    assert run.outages.to_numpy().tolist() == [[0, 50, 60]]
+    assert run.segment_job.tolist() == [2, 0, 1, 2, 4, 4, 5]
+
+
+def test_a_node_that_stays_down_is_down_for_good(run_files):
+    run = run_files().node(down=[1.0, 5.0], up=[2.0]).job("a", 0, 1).segment("a", 0, 1, [0]).load()
+    assert run.outages.to_numpy().tolist() == [[0, 1, 2], [0, 5, np.inf]]
+
+
+def test_explode_keeps_the_rows_of_empty_and_chunked_lists():
+    column = pa.chunked_array([[[1, 2], []], [[3]]], type=pa.list_(pa.int32()))
+    row, value = explode(column)
+    assert (row.tolist(), value.tolist()) == ([0, 0, 2], [1, 2, 3])
+
+
+def test_a_folder_with_an_equals_sign_is_no_partition(run_files):
+    run = run_files("lr=1").node().job("a", 0, 1).segment("a", 0, 1, [0]).load()
+    assert list(run.jobs.columns) == FILES["jobs"].names
+
+
+def test_no_such_folder(tmp_path):
+    with pytest.raises(RunError, match="no such run folder"):
+        load_run(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("name", [*(f"{n}.parquet" for n in FILES), "run.json"])
+def test_a_missing_file_is_named(story, name):
+    (story.write() / name).unlink()
+    with pytest.raises(HetsimError, match="file is missing") as caught:
+        load_run(story.folder)
+    assert caught.value.where == str(story.folder / name)
+
+
+@pytest.mark.parametrize("name", [f"{n}.parquet" for n in FILES])
+@pytest.mark.parametrize("keep", [0.0, 0.5, 0.99])
+def test_a_truncated_table_is_named(story, name, keep):
+    file = story.write() / name
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * keep)])
+    with pytest.raises(RunError, match="truncated or damaged") as caught:
+        load_run(story.folder)
+    assert caught.value.where == str(file)
+
+
+def test_timing_may_be_missing(story):
+    story.timing = None
+    assert story.load().timing == {}
+
+
+def test_another_schema_version_is_refused(story):
+    story.info["schema_version"] = "0"
+    with pytest.raises(RunError, match="another schema version; got '0'; allowed: 1"):
+        story.load()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"schema_version": "1"}'])
+def test_a_run_json_that_cannot_be_used(story, content):
+    (story.write() / "run.json").write_text(content)
+    with pytest.raises(RunError, match=r"run\.json"):
+        load_run(story.folder)
+
+
+def test_a_missing_column_and_one_of_another_type_are_named(story):
+    file = story.write() / "jobs.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.drop_columns(["state"]), file)
+    with pytest.raises(RunError, match="column 'state' is missing"):
+        load_run(story.folder)
+    index = table.column_names.index("submit_s")
+    pq.write_table(table.set_column(index, "submit_s", pa.array(["soon"] * len(table))), file)
+    with pytest.raises(RunError, match="another type"):
+        load_run(story.folder)
+
+
+def test_further_columns_do_no_harm(story):
+    file = story.write() / "jobs.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.append_column("extra", pa.array(range(len(table)))), file)
+    assert list(load_run(story.folder).jobs.columns) == FILES["jobs"].names
+
+
+def test_labels_are_unique(run_files, tmp_path):
+    def run(folder, policy):
+        files = run_files(folder).node().job("a", 0, 1).segment("a", 0, 1, [0])
+        files.info["policy"] = policy
+        return files.load()
+
+    one, two, three = run("x/r1", "fifo"), run("x/r2", "fifo"), run("y/r1", "las")
+    assert labels([one, three]) == ["fifo", "las"]
+    assert labels([one, two, three]) == ["fifo (r1)", "fifo (r2)", "las"]
+    assert labels([one, run("z/r1", "fifo")]) == ["fifo #1", "fifo #2"]
+    assert json.loads((one.path / "run.json").read_text())["policy"] == "fifo"

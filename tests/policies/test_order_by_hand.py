@@ -1,0 +1,183 @@
+"""Who runs when, small enough for paper: each schedule below was worked out by hand from the policy's definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sim.api import PolicyError
+from tests.helpers import by_job, jobs, nodes, run, segments
+
+ONE = nodes(("V100", 1, 1))
+FOUR = nodes(("V100", 1, 4))
+
+
+def schedule(*args: Any, **more: Any) -> list[tuple[str, float, float]]:
+    """(job, begin, end) of each segment, by begin."""
+    table = segments(run(*args, **more))
+    return list(zip(table["job_id"], table["begin_s"], table["end_s"], strict=True))
+
+
+# -- without preemption --------------------------------------------------------------------------------------
+
+
+def test_fifo_blocks_behind_its_head_and_fifo_skip_does_not() -> None:
+    trace = jobs([(0, 100, 3), (1, 10, 2), (2, 10, 1)])
+    assert schedule(trace, FOUR, "fifo") == [("0", 0, 100), ("1", 100, 110), ("2", 100, 110)]
+    assert schedule(trace, FOUR, "fifo-skip") == [("0", 0, 100), ("2", 2, 12), ("1", 100, 110)]
+
+
+def test_fifo_skip_may_starve_a_wide_job() -> None:
+    """Two 1-GPU jobs that overlap keep the 2-GPU job out, as long as others like them follow."""
+    trace = jobs([(0, 10, 1), (1, 10, 2), (5, 10, 1), (10, 10, 1), (15, 10, 1)])
+    two = nodes(("V100", 1, 2))
+    assert schedule(trace, two, "fifo-skip")[-1] == ("1", 25, 35)
+    assert schedule(trace, two, "fifo")[1] == ("1", 10, 20)
+
+
+def test_sjf_takes_the_shortest_of_those_that_wait() -> None:
+    trace = jobs([(0, 100, 1), (1, 50, 1), (2, 10, 1)])
+    assert schedule(trace, ONE, "sjf") == [("0", 0, 100), ("2", 100, 110), ("1", 110, 160)]
+
+
+def test_sjf_goes_by_what_it_believes_and_puts_the_unknown_last() -> None:
+    trace = jobs([(0, 10, 1), (1, 50, 1), (2, 10, 1), (3, 5, 1)])
+    believed = [10.0, 5.0, 10.0, float("nan")]
+    assert schedule(trace, ONE, "sjf", estimate_s=np.array(believed)) == [
+        ("0", 0, 10), ("1", 10, 60), ("2", 60, 70), ("3", 70, 75)]
+
+
+def test_equal_keys_go_in_submit_order_then_by_id() -> None:
+    trace = jobs([(0, 10, 1)] * 12)
+    order = [job for job, _, _ in schedule(trace, ONE, "sjf")]
+    assert order == [str(i) for i in range(12)]  # job 9 before job 10: shortlex, not text order
+
+
+# -- EASY ----------------------------------------------------------------------------------------------------
+
+
+def test_easy_backfills_a_job_that_ends_before_the_promise() -> None:
+    """Job 1 needs all four GPUs: promised at 100, when job 0 ends. Job 2 has 98 s and two GPUs until then."""
+    trace = jobs([(0, 100, 2), (1, 50, 4), (2, 98, 2)])
+    assert schedule(trace, FOUR, "easy") == [("0", 0, 100), ("2", 2, 100), ("1", 100, 150)]
+    assert schedule(trace, FOUR, "fifo")[-1] == ("2", 150, 248)
+
+
+def test_easy_does_not_backfill_a_job_that_would_delay_the_promise() -> None:
+    trace = jobs([(0, 100, 2), (1, 50, 4), (2, 99, 2)])
+    assert schedule(trace, FOUR, "easy") == [("0", 0, 100), ("1", 100, 150), ("2", 150, 249)]
+    assert schedule(trace, FOUR, "fifo-skip")[1] == ("2", 2, 101)
+
+
+def test_easy_backfills_a_long_job_on_gpus_that_the_promise_leaves() -> None:
+    """Job 1 needs three GPUs at 100; the fourth is spare, so one long 1-GPU job may have it, a second may not."""
+    trace = jobs([(0, 100, 2), (1, 50, 3), (2, 1000, 1), (3, 1000, 1)])
+    assert schedule(trace, FOUR, "easy") == [("0", 0, 100), ("2", 2, 1002), ("1", 100, 150), ("3", 150, 1150)]
+
+
+def test_easy_gives_one_promise_only() -> None:
+    """Job 2 (third in line) may be delayed by a backfill: only the head is promised anything."""
+    trace = jobs([(0, 10, 3), (1, 20, 4), (2, 5, 4), (3, 7, 1)])
+    assert schedule(trace, FOUR, "easy") == [("0", 0, 10), ("3", 3, 10), ("1", 10, 30), ("2", 30, 35)]
+
+
+# -- with preemption -----------------------------------------------------------------------------------------
+
+
+def test_srtf_preempts_for_less_remaining_time_and_pays_the_restart() -> None:
+    """Job 0 has 90 s left at 10; after job 1 it pays 5 s and does them: 30 + 5 + 90 = 125."""
+    trace = jobs([(0, 100, 1), (10, 20, 1)])
+    assert schedule(trace, ONE, "srtf", preemption_overhead_s=5.0) == [("0", 0, 10), ("1", 10, 30), ("0", 30, 125)]
+    table = segments(run(trace, ONE, "srtf", preemption_overhead_s=5.0))
+    assert table["overhead_s"].tolist() == [0, 0, 5]
+    assert table["work_done"].tolist() == [10, 20, 90]
+
+
+def test_srtf_compares_what_is_left_not_what_was_asked() -> None:
+    trace = jobs([(0, 100, 1), (70, 40, 1)])
+    assert schedule(trace, ONE, "srtf") == [("0", 0, 100), ("1", 100, 140)]
+
+
+def test_srtf_victim_is_the_one_with_most_left() -> None:
+    trace = jobs([(0, 60, 1), (0, 90, 1), (0, 70, 1), (10, 10, 1)])
+    three = nodes(("V100", 1, 3))
+    assert schedule(trace, three, "srtf") == [
+        ("0", 0, 60), ("1", 0, 10), ("2", 0, 70), ("3", 10, 20), ("1", 20, 100)]
+
+
+def test_srsf_weighs_time_by_gpus() -> None:
+    """30 s on four GPUs is 120 GPU-s, 100 s on one is 100 GPU-s: SRSF takes the latter first, SRTF the former."""
+    trace = jobs([(0, 30, 4), (0, 100, 1)])
+    assert schedule(trace, FOUR, "srsf") == [("1", 0, 100), ("0", 100, 130)]
+    assert schedule(trace, FOUR, "srtf") == [("0", 0, 30), ("1", 30, 130)]
+
+
+def test_las_takes_turns_in_whole_quanta() -> None:
+    """Quantum 10. Job 0 is passed at 10; job 1 goes on through its second quantum, for equals never preempt.
+
+    At 30 job 1 has had 20 and job 0 only 10; job 0 needs 15 more; job 1 the last 15.
+    """
+    trace = jobs([(0, 25, 1), (0, 35, 1)])
+    assert schedule(trace, ONE, "las", {"quantum_s": 10}) == [
+        ("0", 0, 10), ("1", 10, 30), ("0", 30, 45), ("1", 45, 60)]
+
+
+def test_las_lets_a_newcomer_in_at_once_only_if_the_running_job_has_had_a_quantum() -> None:
+    trace = jobs([(0, 40, 1), (5, 3, 1), (25, 3, 1)])
+    assert schedule(trace, ONE, "las", {"quantum_s": 10}) == [
+        ("0", 0, 10), ("1", 10, 13), ("0", 13, 25), ("2", 25, 28), ("0", 28, 46)]
+
+
+def test_las_counts_gpu_time_or_time() -> None:
+    """A 2-GPU job has its 10 GPU-s after 5 s."""
+    trace = jobs([(0, 10, 2), (0, 10, 1)])
+    two = nodes(("V100", 1, 2))
+    assert schedule(trace, two, "las", {"quantum_s": 10}) == [("0", 0, 5), ("1", 5, 15), ("0", 15, 20)]
+    assert schedule(trace, two, "las", {"quantum_s": 10, "by": "time"}) == [("0", 0, 10), ("1", 10, 20)]
+
+
+def test_tiresias_demotes_at_the_limit_and_nobody_preempts_within_a_queue() -> None:
+    trace = jobs([(0, 30, 1), (4, 5, 1)])
+    limits = {"queue_limits": "10,20"}
+    assert schedule(trace, ONE, "tiresias", limits) == [("0", 0, 10), ("1", 10, 15), ("0", 15, 35)]
+    # A gang of two reaches 10 GPU-s after 5 s.
+    gang = jobs([(0, 30, 2), (4, 5, 2)])
+    assert schedule(gang, nodes(("V100", 1, 2)), "tiresias", limits) == [("0", 0, 5), ("1", 5, 10), ("0", 10, 35)]
+
+
+def test_tiresias_first_in_first_out_in_the_last_queue() -> None:
+    """Both are in the last queue from 20 on: job 1 keeps the GPU although job 0 has had no more than it."""
+    trace = jobs([(0, 30, 1), (5, 30, 1)])
+    assert schedule(trace, ONE, "tiresias", {"queue_limits": "10"}) == [("0", 0, 10), ("1", 10, 40), ("0", 40, 60)]
+
+
+def test_tiresias_promotes_after_a_wait_of_that_many_times_the_executed_time() -> None:
+    """promote = 1: after 10 s of work and 10 s of waiting a job is new again; so the two take turns of 10 s."""
+    trace = jobs([(0, 30, 1), (5, 40, 1)])
+    assert schedule(trace, ONE, "tiresias", {"queue_limits": "10", "promote": 1}) == [
+        ("0", 0, 10), ("1", 10, 20), ("0", 20, 30), ("1", 30, 40), ("0", 40, 50), ("1", 50, 70)]
+
+
+def test_tiresias_refuses_limits_that_do_not_ascend() -> None:
+    for limits in ("20,10", "0,5", "x", "nan"):
+        with pytest.raises(PolicyError, match="value not allowed"):
+            run(jobs([(0, 1, 1)]), ONE, "tiresias", {"queue_limits": limits})
+
+
+def test_preemption_for_a_gang_stops_as_many_as_it_takes_and_no_more() -> None:
+    """A 2-GPU job of 5 s needs two of three busy GPUs: the two jobs with most left go, the third stays."""
+    trace = jobs([(0, 50, 1), (0, 60, 1), (0, 70, 1), (10, 5, 2)])
+    three = nodes(("V100", 1, 3))
+    assert schedule(trace, three, "srtf") == [
+        ("0", 0, 50), ("1", 0, 10), ("2", 0, 10), ("3", 10, 15), ("1", 15, 65), ("2", 15, 75)]
+
+
+def test_a_preempted_job_may_move_to_gpus_that_are_left() -> None:
+    """The 4-GPU job wants a whole node; the two 2-GPU jobs on it go over to what is free on the other."""
+    two = nodes(("V100", 2, 4))
+    trace = jobs([(0, 100, 2), (0, 90, 2), (0, 20, 4), (20, 10, 4)])
+    result = run(trace, two, "srtf")
+    assert by_job(result)["end_s"].tolist() == [100, 90, 20, 30]
+    assert set(segments(result)["end_reason"]) == {"done"}  # the free node serves: nobody is disturbed

@@ -1,0 +1,108 @@
+"""Alibaba PAI 2020, in the job format of the simulator published with the trace: one row a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from traces import status
+from traces.errors import TraceError, did_you_mean
+from traces.reader import Reader
+from traces.text import LONGEST_RUN_S, Table, read_table
+from traces.trace import Provenance, Trace
+
+HEADER = ("job_id", "num_inst", "submit_time", "num_gpu", "gpu_type", "duration", "user")
+
+#: PAI's word -> GPU types that the job may run on. MISC stands for types that the trace does not name.
+GPU_TYPES = {"MISC": "", "CPU": "", "": "", "V100M32": "V100-32"}
+
+
+def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
+    """Read `job_id,num_inst,submit_time,num_cpu,num_gpu,gpu_type,duration,user[,status,user_dur,…]`.
+
+    ================  =====================================================================================
+    source            becomes
+    ================  =====================================================================================
+    job_id, user      job_id, user
+    submit_time       submit_s, in s as given
+    duration          duration_s, in s
+    num_inst          the gang: instances that start together
+    num_gpu           GPUs of one instance. Below 1: num_gpus = num_inst, gpu_milli = 1000 num_gpu. From 1:
+                      num_gpus = num_inst x num_gpu, worker_gpus = num_gpu (an instance lies on one node);
+                      a fraction above 1 is rounded up and counted. 0: CPU-only, dropped and counted
+    gpu_type          gpu_type; MISC (any), V100M32 (V100-32), others as written
+    status            status, if there: only Terminated passed
+    num_cpu           unused: the simulator has no CPUs
+    ================  =====================================================================================
+
+    Parameters
+    ----------
+    estimate_column : str
+        Column that becomes estimate_s, such as user_dur or group_gpu_dur (s); '': no estimates.
+
+    Raises
+    ------
+    TraceError
+        See `traces.text.read_table` and `Trace.from_columns`; no such estimate column.
+    """
+    table = read_table(path, HEADER)
+    if estimate_column and estimate_column not in table:
+        raise TraceError("no such column", where=f"{path}, option 'estimate_column'", got=estimate_column,
+                         allowed=", ".join(table.cells), todo=did_you_mean(estimate_column, table.cells))
+    each = table.number("num_gpu", high=1e6)
+    keep = np.flatnonzero(each > 0)
+    gang = _gang(table, each, keep)
+    duration_s = table.number("duration", high=LONGEST_RUN_S)
+    types = table.text("gpu_type")[keep]
+    columns = {
+        "job_id": table.text("job_id")[keep], "submit_s": table.number("submit_time")[keep],
+        "duration_s": duration_s[keep], "user": table.text("user")[keep],
+        "gpu_type": np.array([GPU_TYPES.get(t.upper(), t) for t in types], dtype=object),
+        "status": _status(table)[keep],
+    } | {name: gang[name] for name in ("num_gpus", "gpu_milli", "worker_gpus")}
+    if estimate_column:
+        columns["estimate_s"] = table.number(estimate_column, blank=True)[keep]
+    counts = {
+        "CPU-only jobs dropped": len(each) - len(keep),
+        "zero-length jobs kept": int((duration_s[keep] == 0).sum()),
+        "fractions above one GPU rounded up": int(gang["rounded"].sum()),
+    }
+    provenance = Provenance(
+        source=str(path), format="pai", rule="duration_s as recorded", rows_read=len(table),
+        counts={k: v for k, v in counts.items() if v},
+        notes=(f"estimate_s is {estimate_column}",) if estimate_column else (),
+    )
+    return Trace.from_columns(columns, provenance, rows=table.lines[keep], row_word="line")
+
+
+def _gang(table: Table, each: np.ndarray, keep: np.ndarray) -> dict[str, np.ndarray]:
+    """num_gpus, gpu_milli and worker_gpus of the rows kept, and which were rounded up."""
+    instances = table.number("num_inst", low=1, integer=True, high=1e6)[keep]
+    each = each[keep]
+    shared = each < 1
+    whole = np.where(shared, 1.0, np.ceil(each))
+    num_gpus = instances * whole
+    if (num_gpus > 1e6).any():
+        index = int(keep[np.argmax(num_gpus > 1e6)])
+        raise TraceError("a job wider than any cluster", where=table.where(index, "num_gpu"),
+                         got=f"{num_gpus.max():g} GPUs", allowed="up to 1,000,000")
+    milli = np.where(shared, np.maximum(np.round(each * 1000), 1), 1000)
+    rounded = ~shared & (each != whole)
+    return {"num_gpus": num_gpus, "gpu_milli": milli, "worker_gpus": whole, "rounded": rounded}
+
+
+def _status(table: Table) -> np.ndarray:
+    if "status" not in table:
+        return np.full(len(table), "unknown", dtype=object)
+    return status.canonical(table.text("status").tolist(), table.source, table.lines)
+
+
+READER = Reader(
+    name="pai",
+    description="PAI simulator jobs: job_id,num_inst,submit_time,num_cpu,num_gpu,gpu_type,duration,user",
+    public="https://github.com/alibaba/clusterdata (cluster-trace-gpu-v2020/simulator/traces/pai)",
+    header=HEADER,
+    read=read_pai,
+    options={"estimate_column": "column to use as the user's run-time estimate, e.g. user_dur; default none"},
+)

@@ -1,0 +1,95 @@
+"""What a trace format is: a name, how to know it when seen, and how to read it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from traces.errors import TraceError, did_you_mean
+from traces.trace import Trace
+
+HEAD_BYTES = 65_536
+
+
+@dataclass(frozen=True)
+class Head:
+    """The beginning of a file (or folder): what a reader sees when asked whether the format is its own."""
+
+    path: Path
+    first: bytes
+
+    @classmethod
+    def of(cls, path: Path) -> Head:
+        """Read the first bytes of a file (of a folder: of its first CSV file by name)."""
+        file = path
+        if path.is_dir():
+            inside = sorted(path.glob("*.csv"))
+            if not inside:
+                return cls(path, b"")
+            file = inside[0]
+        with file.open("rb") as stream:
+            return cls(path, stream.read(HEAD_BYTES))
+
+    @cached_property
+    def header(self) -> tuple[str, ...]:
+        """Column names of the first line read as CSV, blanks stripped; empty if the file is not text."""
+        line = self.first.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0]
+        try:
+            text = line.decode("utf-8").rstrip("\r")
+            names = next(csv.reader([text]), [])
+        except (UnicodeDecodeError, csv.Error):
+            return ()
+        return tuple(name.strip() for name in names) if text.isprintable() else ()
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One trace format.
+
+    Attributes
+    ----------
+    name, description : str
+        What `--format` is called, and what the format is, in a line.
+    public : str
+        Where the public file is.
+    header : tuple of str
+        Columns that a CSV file of this format must have; empty where it is no CSV.
+    read : callable (path, **options) -> Trace
+    options : mapping of option name to its meaning
+    sniff : callable (Head) -> bool
+        Whether the file is of this format; default: its header has all columns of `header`.
+    folders : bool
+        Whether a folder of such files can be read as one trace.
+    """
+
+    name: str
+    description: str
+    public: str
+    header: tuple[str, ...]
+    read: Callable[..., Trace]
+    options: Mapping[str, str] = field(default_factory=dict)
+    sniff: Callable[[Head], bool] | None = None
+    folders: bool = False
+
+    def knows(self, head: Head) -> bool:
+        """Return whether the file looks like this format."""
+        if self.sniff is not None:
+            return self.sniff(head)
+        return bool(self.header) and set(self.header) <= set(head.header)
+
+
+def choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    """Return an option's value if it is allowed.
+
+    Raises
+    ------
+    TraceError
+        It is not; the message lists the values and the nearest one.
+    """
+    if value not in allowed:
+        raise TraceError("value not allowed", where=f"option {name!r}", got=value, allowed=", ".join(allowed),
+                         todo=did_you_mean(str(value), allowed))
+    return value

@@ -1,0 +1,67 @@
+"""The canonical job table: the one place that names its columns, units, defaults and rules.
+
+A trace has one row a job. Every reader ends here, every generator ends here, and the simulator reads
+nothing else. Units are part of the names. Ids are text, always: a number above 2**53 must not collapse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+#: What a job's log says of its end, and the map from each source's own words (docs/traces.md).
+STATUSES = ("passed", "killed", "failed", "unknown")
+
+#: Largest time that is taken seriously, in seconds (about 3,170 years): beyond it the unit is wrong.
+MAX_TIME_S = 1e11
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its dtype ("text" or a NumPy dtype), unit, default (None: required) and bounds."""
+
+    name: str
+    dtype: str
+    unit: str
+    meaning: str
+    default: object = None
+    low: float = -np.inf
+    high: float = np.inf
+    nan_ok: bool = False
+
+    @property
+    def required(self) -> bool:
+        return self.default is None
+
+    @property
+    def allowed(self) -> str:
+        """The rule in words, for messages."""
+        if self.name == "status":
+            return ", ".join(STATUSES)
+        if self.dtype == "text":
+            return "text" if not self.required else "non-empty, unique text"
+        kind = "an integer" if self.dtype.startswith("int") else "a finite number"
+        text = f"{kind} from {self.low:g} to {self.high:g}"
+        return text + ", or blank for unknown" if self.nan_ok else text
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("job_id", "text", "", "unique name of the job"),
+    Column("submit_s", "float64", "s", "when the job enters the queue", low=-MAX_TIME_S, high=MAX_TIME_S),
+    Column("duration_s", "float64", "s", "recorded run time (queueing not included)", low=0, high=MAX_TIME_S),
+    Column("num_gpus", "int32", "GPU slots", "gang size: slots that start together", low=1, high=1_000_000),
+    Column("gpu_milli", "int32", "1/1000 GPU", "share of a GPU that each slot takes", 1000, 1, 1000),
+    Column("worker_gpus", "int32", "GPU slots", "slots that must lie on one node together; divides num_gpus", 1, 1, 1_000_000),
+    Column("gpu_type", "text", "", "GPU types the job may run on, joined by '|'; empty: any", ""),
+    Column("vc", "text", "", "virtual cluster (tenant) that the job belongs to", ""),
+    Column("user", "text", "", "who submitted the job", ""),
+    Column("status", "text", "", "how the recorded job ended", "passed"),
+    Column("attempts", "int32", "", "how often the recorded job was tried; all but the last failed", 1, 1, 10_000),
+    Column("estimate_s", "float64", "s", "run time that the user announced", np.nan, 0, MAX_TIME_S, nan_ok=True),
+    Column("model", "text", "", "model of the zoo that the job trains; empty: unknown", ""),
+    Column("batch_size", "int32", "samples", "global batch: samples an iteration, all GPUs together; 0: unknown", 0, 0, 2**31 - 1),
+    Column("work_iters", "float64", "iterations", "iterations to run; blank: from duration_s", np.nan, 0, 1e15, nan_ok=True),
+)
+BY_NAME: dict[str, Column] = {c.name: c for c in COLUMNS}
+REQUIRED: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.required)

@@ -1,0 +1,47 @@
+"""How a job ended, in one set of words: the written map from each log's own words to passed, killed, failed.
+
+Killed is what a user or the system stopped; failed is what stopped itself. A job that had not ended when the
+log was taken is unknown. PAI: only Terminated tasks are successful.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from traces.errors import TraceError
+from traces.schema import STATUSES
+
+#: Source word (lower case) -> canonical status.
+WORDS: dict[str, str] = {
+    # Philly
+    "pass": "passed", "killed": "killed", "failed": "failed",
+    # Alibaba PAI 2020
+    "terminated": "passed", "running": "unknown", "waiting": "unknown",
+    # Helios and other Slurm logs
+    "completed": "passed", "cancelled": "killed", "canceled": "killed", "timeout": "killed",
+    "node_fail": "failed", "out_of_memory": "failed", "preempted": "killed",
+    # Alibaba openb 2023 (Kubernetes pod phases)
+    "succeeded": "passed", "pending": "unknown",
+} | {word: word for word in STATUSES}
+
+
+def canonical(
+    words: Sequence[str], source: str, rows: Sequence[int] | np.ndarray, row_word: str = "line"
+) -> np.ndarray:
+    """Map the words of a log, in any case, to `traces.schema.STATUSES`.
+
+    Raises
+    ------
+    TraceError
+        A word is not in the map; the message names it, its row, and the words that are.
+    """
+    seen = {word: WORDS.get(word.strip().lower()) for word in set(words)}
+    out = np.array([seen[word] for word in words], dtype=object)
+    for index in np.flatnonzero(out == None)[:1]:  # noqa: E711 - elementwise
+        raise TraceError(
+            "unknown status", where=f"{source}, {row_word} {rows[index]}, status", got=words[index],
+            allowed=", ".join(WORDS), todo="Correct the row, or add the word to traces/status.py.",
+        )
+    return out

@@ -1,0 +1,203 @@
+"""CSV read strictly: every cell is text until a reader asks for a number, and every message names the line.
+
+No cell is ever taken for a missing value because of how it is spelled: users are called "NA" and "null", and
+an id above 2**53 must not become a float.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as pa_csv
+
+from traces.errors import TraceError, did_you_mean
+
+#: Longest run that a published log can hold, in s (ten years): beyond it the unit is not seconds.
+LONGEST_RUN_S = 3.2e8
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The cells of a CSV file as text. `lines` is the line number of each row in the file (header: 1)."""
+
+    source: str
+    cells: dict[str, pa.ChunkedArray]
+    lines: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.cells
+
+    def where(self, index: int, name: str) -> str:
+        """The place of one cell, for a message."""
+        return f"{self.source}, line {self.lines[index]}, column {name!r}"
+
+    def text(self, name: str) -> np.ndarray:
+        """A column as an object array of `str`, surrounding blanks stripped."""
+        text: np.ndarray = pc.utf8_trim_whitespace(self.cells[name]).to_numpy()
+        return text
+
+    def number(
+        self, name: str, *, low: float = 0.0, high: float = np.inf, integer: bool = False, blank: bool = False
+    ) -> np.ndarray:
+        """A column as float64.
+
+        Parameters
+        ----------
+        low, high : float
+            Bounds, both allowed.
+        integer : bool
+            Whether the values must be whole (12 and 12.0 are).
+        blank : bool
+            Whether an empty cell is allowed; it becomes NaN.
+
+        Raises
+        ------
+        TraceError
+            A cell is not a number, not finite, or out of bounds.
+        """
+        values, text = self._parse(name, blank)
+        wrong = ~np.isfinite(values) | (values < low) | (values > high)
+        if integer:
+            wrong |= values != np.floor(values)
+        if blank:
+            wrong &= ~pc.equal(text, "").to_numpy()
+        if wrong.any():
+            index = int(np.flatnonzero(wrong)[0])
+            bounds = f" from {low:g}" + (f" to {high:g}" if np.isfinite(high) else "")
+            raise TraceError(
+                "value not allowed", where=self.where(index, name), got=text[index].as_py(),
+                allowed=("an integer" if integer else "a finite number") + bounds + ", or blank" * blank,
+                todo="Check the unit and the column order, or correct the row.",
+            )
+        return values
+
+    def _parse(self, name: str, blank: bool) -> tuple[np.ndarray, pa.ChunkedArray]:
+        """The cells of a column as floats (NaN: blank or no number), and as stripped text."""
+        text = pc.utf8_trim_whitespace(self.cells[name])
+        given = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text) if blank else text
+        try:
+            return pc.cast(given, pa.float64()).to_numpy(), text
+        except pa.ArrowInvalid:  # a cell is no number, or spelled as only Python reads it: "+5"
+            cells = text.to_pylist()
+            return np.array([float(c) if _NUMBER.fullmatch(c) else np.nan for c in cells]), text
+
+
+def read_table(path: Path, required: Sequence[str]) -> Table:
+    """Read a CSV file with a header as text.
+
+    Blank lines are skipped; a byte-order mark, CRLF and a missing last newline are accepted.
+
+    Raises
+    ------
+    TraceError
+        The file cannot be opened, is empty or no UTF-8 text, has no such column, names a column twice, or has
+        a row with too few or too many cells.
+    """
+    source = str(path)
+    data = read_bytes(path)
+    _check_text(data, source)
+    first, _, body = data.partition(b"\n")
+    names = _header(first.decode("utf-8"), source, required)
+    if not body.strip():
+        raise TraceError("the trace has no jobs", where=source, got="a header and no rows",
+                         allowed="at least one row", todo="Check the file and the filters.")
+    table = _parse_rows(body, names, source)
+    return Table(source, {n: table.column(i) for i, n in enumerate(names)}, _lines(body, len(table)))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The whole file, or a TraceError that says why not."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TraceError("cannot read the file", where=str(path), got=error.strerror or str(error),
+                         todo="Check the path and its permissions.") from None
+
+
+def _check_text(data: bytes, source: str) -> None:
+    if not data.strip():
+        raise TraceError("the file is empty", where=source, got=f"{len(data)} bytes",
+                         allowed="a header and at least one row")
+    try:
+        data.decode("utf-8")
+        at = data.find(b"\0")
+    except UnicodeDecodeError as error:
+        at = error.start
+    if at >= 0:
+        raise TraceError("the file is not UTF-8 text", where=f"{source}, line {data.count(10, 0, at) + 1}",
+                         got=data[at : at + 8], allowed="CSV as UTF-8 text",
+                         todo="Decompress or convert the file, or name another --format.")
+
+
+def _header(line: str, source: str, required: Sequence[str]) -> list[str]:
+    try:
+        names = [n.strip() for n in next(csv.reader([line.removeprefix("\ufeff").rstrip("\r")]), [])]
+    except csv.Error as error:
+        raise TraceError("the header is no CSV", where=f"{source}, line 1", got=str(error)) from None
+    for name in required:
+        if name not in names:
+            raise TraceError(
+                f"column {name!r} is missing", where=f"{source}, line 1", got=", ".join(names)[:200],
+                allowed="a header with " + ", ".join(required),
+                todo=did_you_mean(name, names) or "Name the right --format, or rename the column.",
+            )
+        if names.count(name) > 1:
+            raise TraceError(f"column {name!r} is there twice", where=f"{source}, line 1",
+                             got=", ".join(names)[:200], allowed="each column once")
+    return names
+
+
+def _parse_rows(body: bytes, names: list[str], source: str) -> pa.Table:
+    ragged: list[pa_csv.InvalidRow] = []
+
+    def keep(row: pa_csv.InvalidRow) -> str:
+        ragged.append(row)
+        return "skip"
+
+    # Arrow wants unlike names; the true ones are put back by position.
+    labels = [f"c{i}" for i in range(len(names))]
+    try:
+        table = pa_csv.read_csv(
+            io.BytesIO(body),
+            read_options=pa_csv.ReadOptions(column_names=labels, use_threads=False, block_size=1 << 24),
+            parse_options=pa_csv.ParseOptions(newlines_in_values=b'"' in body, invalid_row_handler=keep),
+            convert_options=pa_csv.ConvertOptions(
+                column_types=dict.fromkeys(labels, pa.string()), strings_can_be_null=False, check_utf8=False),
+        )
+    except pa.ArrowInvalid as error:
+        raise TraceError("the file is no CSV", where=source, got=str(error)[:200],
+                         todo="Check quotes and line ends, or name another --format.") from None
+    if ragged:
+        row = ragged[0]
+        lines = _lines(body, len(table) + len(ragged))
+        line = lines[row.number - 1] if row.number and row.number <= len(lines) else "?"
+        raise TraceError(
+            "a row has the wrong number of cells", where=f"{source}, line {line}",
+            got=f"{row.actual_columns}: {row.text[:80]}",
+            allowed=f"{row.expected_columns} cells, as in the header",
+            todo="Correct the row (a trailing comma counts as a cell).",
+        )
+    return table
+
+
+def _lines(body: bytes, rows: int) -> np.ndarray:
+    """Line number of each row; blank lines count as lines though they are no rows."""
+    lines = np.arange(2, rows + 2)
+    if b"\n\n" in body or b"\n\r\n" in body or body.startswith((b"\n", b"\r\n")):
+        full = np.array([i for i, line in enumerate(body.splitlines(), start=2) if line])
+        if len(full) == rows:  # else a quoted cell holds line ends, and rows are counted instead
+            return full
+    return lines

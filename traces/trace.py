@@ -1,0 +1,264 @@
+"""Trace: immutable columns, sorted by submit time, validated once.
+
+A job is a row number. Rows are ordered by (submit_s, job_id in shortlex order), so that the order of rows in
+a file never changes a result; shortlex (shorter first, then by text) puts job 9 before job 10.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from traces.errors import TraceError, did_you_mean
+from traces.schema import BY_NAME, COLUMNS, STATUSES, Column
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a trace comes from and what its reader did: printed with each result, kept in run.json.
+
+    `counts` has one entry for each kind of row that was dropped, repaired or read in a special way, in the
+    words that the user sees: {"CPU-only jobs dropped": 12}. `rule` states what duration_s is in this trace.
+    `epoch_s` is the POSIX time of submit_s = 0, None where the source has no calendar.
+    """
+
+    source: str = "memory"
+    format: str = "canonical"
+    rule: str = "duration_s as given"
+    seed: int | None = None
+    rows_read: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    epoch_s: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The canonical job table. Each attribute named in `traces.schema.COLUMNS` is a read-only array.
+
+    Build one with `Trace.from_columns`, which validates; text columns are object arrays of `str`.
+    """
+
+    job_id: np.ndarray
+    submit_s: np.ndarray
+    duration_s: np.ndarray
+    num_gpus: np.ndarray
+    gpu_milli: np.ndarray
+    worker_gpus: np.ndarray
+    gpu_type: np.ndarray
+    vc: np.ndarray
+    user: np.ndarray
+    status: np.ndarray
+    attempts: np.ndarray
+    estimate_s: np.ndarray
+    model: np.ndarray
+    batch_size: np.ndarray
+    work_iters: np.ndarray
+    provenance: Provenance = Provenance()
+
+    def __len__(self) -> int:
+        return len(self.job_id)
+
+    @classmethod
+    def from_columns(
+        cls, columns: Mapping[str, Any], provenance: Provenance | None = None, *,
+        rows: np.ndarray | None = None, row_word: str = "row",
+    ) -> Trace:
+        """Validate and sort columns.
+
+        Parameters
+        ----------
+        columns : mapping of column name to sequence
+            Required: job_id, submit_s, duration_s, num_gpus. Others get their default.
+        provenance : Provenance
+            Its `source` opens each message.
+        rows : int array, optional
+            Row number in the source file of each entry, for messages (default 1, 2, …).
+        row_word : str
+            What `rows` counts, in the user's words: "row", "line", "job".
+
+        Raises
+        ------
+        TraceError
+            Unknown or missing column, no rows, a value that its rule does not allow, a duplicate id; the
+            message names the source, the first bad row, the column, what was found and what is allowed.
+        """
+        provenance = provenance or Provenance()
+        where = provenance.source
+        for name in columns:
+            if name not in BY_NAME:
+                raise TraceError(
+                    "unknown column", where=where, got=name, allowed=", ".join(BY_NAME),
+                    todo=did_you_mean(name, BY_NAME),
+                )
+        for column in COLUMNS:
+            if column.required and column.name not in columns:
+                raise TraceError(
+                    f"column {column.name!r} is missing", where=where, got=", ".join(columns),
+                    allowed="a column of that name", todo="Rename the column, or name the right --format.",
+                )
+        n = len(next(iter(columns.values())))
+        if n == 0:
+            dropped = ", ".join(f"{k}: {v}" for k, v in provenance.counts.items())
+            raise TraceError(
+                "the trace has no jobs", where=where, allowed="at least one row",
+                got=f"0 of {provenance.rows_read} rows" + (f" ({dropped})" if dropped else ""),
+                todo="Check the file and the filters.",
+            )
+        at = _Where(where, row_word, np.arange(1, n + 1) if rows is None else np.asarray(rows))
+        out = {c.name: _checked(c, columns.get(c.name), n, at) for c in COLUMNS}
+        _check_across(out, at)
+        order = _order(out["submit_s"], out["job_id"])
+        arrays = {}
+        for name, values in out.items():
+            arrays[name] = values[order]
+            arrays[name].flags.writeable = False
+        return cls(**arrays, provenance=provenance)
+
+    def select(self, rows: np.ndarray | slice) -> Trace:
+        """Return the trace of some rows (a mask, indices or a slice), order kept."""
+        arrays = {}
+        for c in COLUMNS:
+            arrays[c.name] = getattr(self, c.name)[rows].copy()
+            arrays[c.name].flags.writeable = False
+        return Trace(**arrays, provenance=self.provenance)
+
+    def replace(self, provenance: Provenance | None = None, **columns: Any) -> Trace:
+        """Return a trace with some columns replaced (validated and sorted anew)."""
+        new = {c.name: getattr(self, c.name) for c in COLUMNS} | columns
+        return Trace.from_columns(new, provenance or self.provenance)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the table as a pandas frame (a copy)."""
+        return pd.DataFrame({c.name: getattr(self, c.name).copy() for c in COLUMNS})
+
+    def content_hash(self) -> str:
+        """SHA-256 (hex) of all columns in row order: equal traces, equal hash, in any process."""
+        digest = hashlib.sha256()
+        for c in COLUMNS:
+            values = getattr(self, c.name)
+            digest.update(c.name.encode())
+            if c.dtype == "text":
+                digest.update("\0".join(values).encode("utf-8", "surrogatepass"))
+            else:
+                digest.update(np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class _Where:
+    """Turns an index into the place that a message names."""
+
+    source: str
+    word: str
+    rows: np.ndarray
+
+    def row(self, index: int) -> str:
+        return f"{self.word} {self.rows[index]}"
+
+    def __call__(self, index: int, column: str = "") -> str:
+        return f"{self.source}, {self.row(index)}" + (f", column {column!r}" if column else "")
+
+
+def _order(submit_s: np.ndarray, job_id: np.ndarray) -> np.ndarray:
+    """Row order: submit time, then id in shortlex order. Ids are compared only where times are equal."""
+    order = np.argsort(submit_s, kind="stable")
+    same = submit_s[order][1:] == submit_s[order][:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
+    rows = order[tied].tolist()
+    ids, times = job_id.tolist(), submit_s.tolist()
+    rows.sort(key=lambda row: (times[row], len(ids[row]), ids[row]))
+    order[tied] = rows
+    return order
+
+
+def _checked(column: Column, values: Any, n: int, at: _Where) -> np.ndarray:
+    """One column as its own dtype, each value within its rule."""
+
+    def bad(index: int, got: object) -> TraceError:
+        return TraceError("value not allowed", where=at(index, column.name), got=got,
+                          allowed=column.allowed, todo="Correct the row or drop it.")
+
+    if values is None:
+        return np.full(n, column.default, dtype=object if column.dtype == "text" else column.dtype)
+    raw = np.asarray(values)
+    if raw.shape != (n,):
+        raise TraceError("columns differ in length", where=f"{at.source}, column {column.name!r}",
+                         got=raw.shape, allowed=f"({n},)")
+    if column.dtype == "text":
+        text = _as_text(raw)
+        if column.required and len(empty := np.flatnonzero(text == "")):
+            raise bad(int(empty[0]), "")
+        return text
+    try:
+        number = raw.astype(np.float64)
+    except (TypeError, ValueError):
+        index = next(i for i, v in enumerate(raw) if not _is_number(v))
+        raise bad(index, raw[index]) from None
+    finite = np.isfinite(number) | (np.isnan(number) if column.nan_ok else False)
+    wrong = ~finite | (number < column.low) | (number > column.high)
+    if column.dtype.startswith("int"):
+        wrong |= number != np.floor(number)
+    if wrong.any():
+        index = int(np.flatnonzero(wrong)[0])
+        raise bad(index, raw[index].item() if isinstance(raw[index], np.generic) else raw[index])
+    return number.astype(column.dtype)
+
+
+def _as_text(raw: np.ndarray) -> np.ndarray:
+    """Return an object array of `str`, always a new one; None and NaN become the empty string."""
+    if raw.dtype == object:
+        if pd.api.types.infer_dtype(raw, skipna=False) == "string":
+            return raw.copy()
+        text = np.empty(len(raw), dtype=object)
+        text[:] = ["" if _blank(v) else str(v) for v in raw]
+        return text
+    return np.where(np.isnan(raw), "", raw.astype(str)).astype(object) if raw.dtype.kind == "f" \
+        else raw.astype(str).astype(object)
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _blank(value: object) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
+
+
+def _check_across(columns: dict[str, np.ndarray], at: _Where) -> None:
+    """Rules that need more than one value: unique ids, known status, worker sizes, fractions."""
+    twice = np.flatnonzero(pd.Series(columns["job_id"], dtype=object).duplicated().to_numpy())
+    if len(twice):
+        index = int(twice[0])
+        first = int(np.flatnonzero(columns["job_id"] == columns["job_id"][index])[0])
+        raise TraceError(
+            f"duplicate job id (first seen in {at.row(first)})", where=at(index, "job_id"),
+            got=columns["job_id"][index], allowed="unique ids",
+            todo="Drop the duplicate or give it an id of its own.",
+        )
+    unknown = np.flatnonzero(~pd.Series(columns["status"], dtype=object).isin(STATUSES).to_numpy())
+    if len(unknown):
+        index = int(unknown[0])
+        raise TraceError("unknown status", where=at(index, "status"),
+                         got=columns["status"][index], allowed=", ".join(STATUSES))
+    ragged = np.flatnonzero(columns["num_gpus"] % columns["worker_gpus"])
+    if len(ragged):
+        index = int(ragged[0])
+        raise TraceError("num_gpus is no multiple of worker_gpus", where=at(index),
+                         got=f"{columns['num_gpus'][index]} and {columns['worker_gpus'][index]}",
+                         allowed="whole workers")
+    shared = np.flatnonzero((columns["gpu_milli"] < 1000) & (columns["worker_gpus"] > 1))
+    if len(shared):
+        index = int(shared[0])
+        raise TraceError("a worker of several slots takes whole GPUs", where=at(index),
+                         got=f"gpu_milli {columns['gpu_milli'][index]}",
+                         allowed="gpu_milli 1000, or worker_gpus 1")
