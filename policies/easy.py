@@ -10,16 +10,16 @@ import numpy as np
 from policies.mechanisms import Ordered, never_fits, nothing_to_do
 from sim.api import Decision, View
 from sim.kernels.placement import RULES
-from sim.kernels.select import admit, backfill
+from sim.kernels.start import admit, backfill
 
 
 @dataclass
 class Easy(Ordered):
     """EASY backfilling (Lifka 1995; Mu'alem and Feitelson, TPDS 2001) on believed run times.
 
-    The first job that does not fit is promised its GPUs at the earliest time at which, by the believed ends of the running
-    jobs, enough GPUs of one of its types are free (a count: the placement rule may still make it wait). A later job may
-    start now if it ends before that time, or takes only GPUs that the promise leaves. A job of unknown run time
+    The first job that does not fit is promised its GPUs at the earliest time at which, by the believed ends of the
+    running jobs, enough GPUs of one of its types are free (a count: the placement rule may still make it wait). A later
+    job may start now if it ends before that time, or takes only GPUs that the promise leaves. A job of unknown run time
     is never taken for a brief one.
     """
 
@@ -36,18 +36,33 @@ class Easy(Ordered):
             rows = np.concatenate((view.running, np.array([row for row, _ in starts], dtype=np.int32)))
             reserved, shadow_s, spare = self._promise(view, int(rest[0]), rows, dict(starts), state[0])
             later = rest[1:]
-            run_time_s = np.fmin(view.remaining_s(later), np.inf)
-            count = backfill(later, run_time_s, view.now_s, shadow_s, reserved, spare, RULES[self.placement], *columns, *state, *buffers)
+            count = backfill(
+                later,
+                view.estimate_s,
+                view.served_s,
+                view.now_s,
+                shadow_s,
+                reserved,
+                spare,
+                RULES[self.placement],
+                *columns,
+                *state,
+                *buffers,
+            )
             starts += self._placements(count)
         return never_fits(view, self.placement, Decision(start=starts))
 
-    def _promise(self, view: View, head: int, rows: np.ndarray, starts: dict, free: np.ndarray) -> tuple[int, float, int]:
+    def _promise(
+        self, view: View, head: int, rows: np.ndarray, starts: dict, free: np.ndarray
+    ) -> tuple[int, float, int]:
         """Type, time and spare milli-GPUs of the head job's promise."""
         speed = np.where(view.speed[rows] > 0, view.speed[rows], 1.0)
         ends_s = view.now_s + np.fmin(view.remaining_s(rows), np.inf) / speed
         milli = np.rint(view.jobs.gpus[rows] * 1000).astype(np.int64)
         gpu_type = view.cluster.gpu_type
-        first = np.array([starts[r].gpus[0] if r in starts else view.slots[view.slot_at[r]] for r in rows.tolist()], dtype=np.int64)
+        first = np.array(
+            [starts[r].gpus[0] if r in starts else view.slots[view.slot_at[r]] for r in rows.tolist()], dtype=np.int64
+        )
         need = int(np.rint(view.jobs.gpus[head] * 1000))
         best = (0, np.inf, 0)
         for t in range(len(view.cluster.types)):

@@ -18,7 +18,9 @@ class Las(Preemptive):
     take turns of that length instead of ever shorter ones.
     """
 
-    quantum_s: float = param(3600.0, unit="s or GPU-s", above=0, help="service that a job may gain before it yields to an equal one")
+    quantum_s: float = param(
+        3600.0, unit="s or GPU-s", above=0, help="service that a job may gain before it yields to an equal one"
+    )
     by: str = param("gpu-time", choices=("gpu-time", "time"), help="what counts as service: GPU time (2D-LAS) or time")
 
     def key(self, view: View, rows: np.ndarray) -> np.ndarray:

@@ -39,8 +39,12 @@ def _ours() -> dict[str, type[Policy]]:
 def _defined_in(module: Any) -> type[Policy] | None:
     """The concrete policy that a module defines itself (not one that it imports), or None."""
     own = [
-        c for c in vars(module).values()
-        if inspect.isclass(c) and issubclass(c, Policy) and c.__module__ == module.__name__ and not inspect.isabstract(c)
+        c
+        for c in vars(module).values()
+        if inspect.isclass(c)
+        and issubclass(c, Policy)
+        and c.__module__ == module.__name__
+        and not inspect.isabstract(c)
     ]
     if len(own) > 1:
         raise PolicyError("a policy file defines one policy", where=module.__name__, got=[c.__name__ for c in own])

@@ -17,16 +17,20 @@ class Tiresias(Preemptive):
     Key: the number of `queue_limits` that the attained service has reached. A waiting job rises back to the first queue
     once its last wait is `promote` times what it has executed since it last rose (0: never).
 
-    With `semantics=as-simulated` the policy repeats what the authors' simulator does, for comparison with its results: a
-    demotion is noticed at executed + floor((limit - executed) / GPUs), which is late for gangs (limit / GPUs is right);
-    the lists persist (running before pending, else in the order of entry); waits add up over all earlier waits; times are
-    whole seconds. Its placement is `count`.
+    With `semantics=as-simulated` the policy repeats what the authors' simulator does, to compare with its results: a
+    demotion is noticed at executed + floor((limit - executed) / GPUs), which is late for gangs (limit / GPUs is
+    right); the lists persist (running before pending, else in the order of entry); waits add up over all earlier
+    waits; times are whole seconds. Its placement is `count`.
     """
 
-    queue_limits: str = param("3250,7200", unit="s or GPU-s", help="service at which a job leaves each queue, ascending")
+    queue_limits: str = param(
+        "3250,7200", unit="s or GPU-s", help="service at which a job leaves each queue, ascending"
+    )
     by: str = param("gpu-time", choices=("gpu-time", "time"), help="what counts as service (2D-LAS: GPU time)")
     promote: float = param(0.0, low=0, help="rise when the last wait is this many times the executed time; 0: never")
-    semantics: str = param("as-published", choices=("as-published", "as-simulated"), help="see the policy's description")
+    semantics: str = param(
+        "as-published", choices=("as-published", "as-simulated"), help="see the policy's description"
+    )
 
     def prepare(self, view: View) -> None:
         super().prepare(view)
@@ -35,8 +39,12 @@ class Tiresias(Preemptive):
         except ValueError:
             self._limits = np.array([np.nan])
         if not (self._limits > 0).all() or not (np.diff(self._limits) > 0).all():
-            raise PolicyError("value not allowed", where="policy 'tiresias'", got=self.queue_limits,
-                              allowed="ascending positive numbers joined by commas")
+            raise PolicyError(
+                "value not allowed",
+                where="policy 'tiresias'",
+                got=self.queue_limits,
+                allowed="ascending positive numbers joined by commas",
+            )
         n = len(view.jobs)
         self._base_s = np.zeros(n)  # executed time when the job last rose
         self._waits_since_s = np.full(n, np.nan)
@@ -132,7 +140,9 @@ class Tiresias(Preemptive):
             if row in running:
                 if level < last and executed * gpus >= self._limits[level]:
                     self._shift(row, level + 1)
-            elif self.promote > 0 and level > 0 and executed > 0 and self._waited_s[row] >= int(executed * self.promote):
+            elif (
+                self.promote > 0 and level > 0 and executed > 0 and self._waited_s[row] >= int(executed * self.promote)
+            ):
                 self._base_s[row] += executed
                 self._waited_s[row] = 0
                 self._shift(row, 0)

@@ -1,6 +1,6 @@
 """`python -m sim` is `hetsim`."""
 
-from sim.cli import main
+from sim.start import main
 
 if __name__ == "__main__":
     main()

@@ -20,8 +20,18 @@ if TYPE_CHECKING:
     from sim.performance import Performance
 
 __all__ = [
-    "ClusterSpec", "Decision", "HetsimError", "IllegalDecisionError", "Jobs", "Placement", "Plan", "Policy",
-    "PolicyError", "Stage", "View", "param",
+    "ClusterSpec",
+    "Decision",
+    "HetsimError",
+    "IllegalDecisionError",
+    "Jobs",
+    "Placement",
+    "Plan",
+    "Policy",
+    "PolicyError",
+    "Stage",
+    "View",
+    "param",
 ]
 
 
@@ -102,8 +112,8 @@ class Jobs:
     gpus: np.ndarray
     """float64: GPUs that the gang asks for, num_gpus × gpu_milli / 1000."""
     types: np.ndarray
-    """uint64: bit t set: the job may run on `cluster.types[t]`: its own wish and, unless the policy sizes gangs, its gang's
-    memory fits there."""
+    """uint64: bit t set: the job may run on `cluster.types[t]`: its own wish and, unless the policy sizes gangs, its
+    gang's memory fits there."""
     vc: np.ndarray
     """int32: index of the virtual cluster into `vc_names`."""
     vc_names: tuple[str, ...]
@@ -144,8 +154,14 @@ class View:
     """
 
     def __init__(
-        self, jobs: Jobs, cluster: ClusterSpec, ledger: Ledger, *, performance: Performance | None = None,
-        estimate_s: np.ndarray | None = None, preemption_overhead_s: float = 0.0,
+        self,
+        jobs: Jobs,
+        cluster: ClusterSpec,
+        ledger: Ledger,
+        *,
+        performance: Performance | None = None,
+        estimate_s: np.ndarray | None = None,
+        preemption_overhead_s: float = 0.0,
     ) -> None:
         n = len(jobs)
         self.now_s = -np.inf
@@ -204,8 +220,15 @@ class View:
         return np.maximum(self.estimate_s[rows] - self.progress_s(rows), 0.0)
 
 
-def param(default: Any, *, unit: str = "", help: str, choices: tuple[str, ...] = (), low: float | None = None,
-          above: float | None = None) -> Any:
+def param(
+    default: Any,
+    *,
+    unit: str = "",
+    help: str,
+    choices: tuple[str, ...] = (),
+    low: float | None = None,
+    above: float | None = None,
+) -> Any:
     """Declare a policy setting: a dataclass field with its default, unit and meaning, as `hetsim policies NAME` lists.
 
     Numbers are at least `low`, or greater than `above`, where given.
@@ -263,7 +286,10 @@ class Policy(ABC):
         for name, value in given.items():
             if name not in known:
                 raise PolicyError(
-                    "unknown setting", where=f"policy {cls.name!r}", got=name, allowed=", ".join(known) or "none",
+                    "unknown setting",
+                    where=f"policy {cls.name!r}",
+                    got=name,
+                    allowed=", ".join(known) or "none",
                     todo=did_you_mean(name, known),
                 )
             assert known[name].default is not MISSING
@@ -295,9 +321,18 @@ def _read(value: Any, setting: Any, where: str) -> Any:
         raise PolicyError("value not allowed", where=where, got=value, allowed="a number")
     low, above = setting.metadata["low"], setting.metadata["above"]
     if (low is not None and result < low) or (above is not None and not above < result < np.inf):
-        raise PolicyError("value not allowed", where=where, got=value,
-                          allowed=f"a number from {low:g}" if low is not None else f"a number greater than {above:g}")
+        raise PolicyError(
+            "value not allowed",
+            where=where,
+            got=value,
+            allowed=f"a number from {low:g}" if low is not None else f"a number greater than {above:g}",
+        )
     if choices and result not in choices:
-        raise PolicyError("value not allowed", where=where, got=value, allowed=", ".join(choices),
-                          todo=did_you_mean(str(result), choices))
+        raise PolicyError(
+            "value not allowed",
+            where=where,
+            got=value,
+            allowed=", ".join(choices),
+            todo=did_you_mean(str(result), choices),
+        )
     return result

@@ -17,7 +17,7 @@ class Clock(simpy.Environment):
     are due at the same instant must be at the same instant."""
 
     def at(self, time_s: float, callback: Callable[[Any], None], value: Any = None, priority: int = NORMAL) -> None:
-        """Call callback(event) at a time; event.value is `value`. Equal times: by priority, then in the order of calls."""
+        """Call callback(event) at a time; event.value is `value`. Equal times: by priority, then by order of calls."""
         event = simpy.Event(self)
         event._ok, event._value = True, value
         event.callbacks.append(callback)

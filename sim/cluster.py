@@ -63,8 +63,13 @@ class ClusterSpec:
 
     @classmethod
     def build(
-        cls, name: str, types: Sequence[GpuType], node_type: Sequence[int], node_gpus: Sequence[int],
-        node_rack: Sequence[int] | None = None, links: Links | None = None,
+        cls,
+        name: str,
+        types: Sequence[GpuType],
+        node_type: Sequence[int],
+        node_gpus: Sequence[int],
+        node_rack: Sequence[int] | None = None,
+        links: Links | None = None,
     ) -> ClusterSpec:
         """Make a cluster from one type index and one GPU count a node.
 
@@ -74,16 +79,24 @@ class ClusterSpec:
             No nodes, a node without GPUs, or a type that is named twice.
         """
         if len(node_type) == 0:
-            raise ClusterError("the cluster has no nodes", where=f"cluster {name!r}", got=0, allowed="at least one node")
+            raise ClusterError(
+                "the cluster has no nodes", where=f"cluster {name!r}", got=0, allowed="at least one node"
+            )
         counts = np.asarray(node_gpus, dtype=np.int64)
         if (counts < 1).any() or counts.sum() > 10_000_000:
-            raise ClusterError("GPUs of a node", where=f"cluster {name!r}", got=int(counts.min()),
-                               allowed="1 or more on each node, 10,000,000 in all")
+            raise ClusterError(
+                "GPUs of a node",
+                where=f"cluster {name!r}",
+                got=int(counts.min()),
+                allowed="1 or more on each node, 10,000,000 in all",
+            )
         if len({t.name for t in types}) != len(types):
             raise ClusterError("a GPU type is listed twice", where=f"cluster {name!r}", got=[t.name for t in types])
         rack = np.zeros(len(counts)) if node_rack is None else node_rack
         arrays = [
-            np.asarray(node_type, dtype=np.int32), counts.astype(np.int32), np.asarray(rack, dtype=np.int32),
+            np.asarray(node_type, dtype=np.int32),
+            counts.astype(np.int32),
+            np.asarray(rack, dtype=np.int32),
             np.concatenate(([0], np.cumsum(counts))).astype(np.int32),
             np.repeat(np.arange(len(counts)), counts).astype(np.int32),
         ]
@@ -132,7 +145,7 @@ class Ledger:
         self.idle = cluster.node_gpus.copy()
         self.type_idle = cluster.gpus_by_type().astype(np.int32)
         self.up = np.ones(cluster.num_nodes, dtype=np.bool_)
-        # Own copies: handing a read-only array to a compiled kernel takes microseconds, a writable one a tenth of that.
+        # Own, writable copies: to Numba a read-only array is another type, and kernels would compile twice.
         self.gpu_node, self.node_type = cluster.gpu_node.copy(), cluster.node_type.copy()
 
     def take(self, gpus: np.ndarray, milli: int) -> int:

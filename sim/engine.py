@@ -1,15 +1,16 @@
 """The loop: SimPy is the clock, a policy decides once an instant, the referee and the ledger refuse what is impossible.
 
-Submissions, ends, alarms, node failures and repairs are SimPy events of normal priority. Each asks for one *late* decision
-at that instant, so that the policy decides exactly once after everything that is due then (and again only where it
-rejected a job, since those behind it are due too). An end carries the number of the launch it belongs to; a stale one is
-ignored. One alarm at a time: a newer decision replaces it.
+Submissions, ends, node failures and repairs are SimPy events of normal priority. Each asks for one *late* decision at
+that instant, so that the policy decides exactly once after everything that is due then (and again only where it
+rejected a job, since those behind it are due too). An end carries the number of the launch it belongs to; a stale one
+is ignored. One alarm at a time: a newer decision replaces it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,18 @@ class Engine:
     """One run of one trace on one cluster under one policy. Make it, then call `run` once."""
 
     def __init__(
-        self, trace: Trace, cluster: ClusterSpec, policy: Policy, truth: Truth, config: EngineConfig, recorder: Recorder,
-        view: View, ledger: Ledger, *, seed: int = 0, on_progress: Callable[[int, float], None] | None = None,
+        self,
+        trace: Trace,
+        cluster: ClusterSpec,
+        policy: Policy,
+        truth: Truth,
+        config: EngineConfig,
+        recorder: Recorder,
+        view: View,
+        ledger: Ledger,
+        *,
+        seed: int = 0,
+        on_progress: Callable[[int, float], None] | None = None,
     ) -> None:
         n = len(trace)
         self._trace, self._policy, self._truth, self._view = trace, policy, truth, view
@@ -85,8 +96,16 @@ class Engine:
                 self._clock.stop_at(self._horizon)
                 self._close("still waiting at the horizon")
         outages = self._outages
-        return Outcome(self._book.first_start_s, self._end_s, self._state, self._reason, outages.down_s, outages.up_s,
-                       float(self._clock.now), self._decisions)
+        return Outcome(
+            self._book.first_start_s,
+            self._end_s,
+            self._state,
+            self._reason,
+            outages.down_s,
+            outages.up_s,
+            float(self._clock.now),
+            self._decisions,
+        )
 
     def _stuck(self) -> bool:
         """True where jobs wait, none runs, none comes, and neither an alarm nor a repair will change that."""
@@ -164,8 +183,12 @@ class Engine:
 
     def _set_alarm(self, wake_s: float) -> None:
         if not wake_s > self._clock.now:
-            raise IllegalDecisionError("an alarm must lie in the future", where=self._where(), got=wake_s,
-                                       allowed=f"a time after {self._clock.now:.12g}")
+            raise IllegalDecisionError(
+                "an alarm must lie in the future",
+                where=self._where(),
+                got=wake_s,
+                allowed=f"a time after {self._clock.now:.12g}",
+            )
         self._alarm += 1
         if wake_s < np.inf:
             self._alarm_set = True
@@ -201,12 +224,19 @@ class Engine:
         short = self._ledger.take(gpus, milli)
         if short >= 0:
             g = int(gpus[short])
-            raise IllegalDecisionError("a GPU that is not free was asked for", where=self._where(row),
-                                       got=f"GPU {g}, wanted {milli} milli", allowed=f"{self._ledger.free_milli[g]} milli free")
+            raise IllegalDecisionError(
+                "a GPU that is not free was asked for",
+                where=self._where(row),
+                got=f"GPU {g}, wanted {milli} milli",
+                allowed=f"{self._ledger.free_milli[g]} milli free",
+            )
         rate = self._truth.rate(row, gpus, placement.plan)
         if not 0 < rate < np.inf:
-            raise IllegalDecisionError("the job cannot run on these GPUs (its memory does not fit)", where=self._where(row),
-                                       got=f"{gpus.size} GPUs of {self._referee.types_of(gpus)}")
+            raise IllegalDecisionError(
+                "the job cannot run on these GPUs (its memory does not fit)",
+                where=self._where(row),
+                got=f"{gpus.size} GPUs of {self._referee.types_of(gpus)}",
+            )
         self._launches += 1
         self._launch[row] = self._launches
         self._clock.at(self._book.launch(row, placement, rate, now), self._on_finish, (row, self._launches))
@@ -217,7 +247,8 @@ class Engine:
         self._interrupted_in_vain = 0 if gained else self._interrupted_in_vain + 1
         if self._interrupted_in_vain > MAX_IN_VAIN:
             raise IllegalDecisionError(
-                f"jobs were interrupted {MAX_IN_VAIN} times in a row before any got anything done", where=self._where(row),
+                f"jobs were interrupted {MAX_IN_VAIN} times in a row before any got anything done",
+                where=self._where(row),
                 todo="Lower preemption_overhead_s or checkpoint_interval_s, or let jobs run longer (quantum, mtbf_h).",
             )
 
@@ -237,7 +268,7 @@ class Engine:
         self._view.now_s = float(self._clock.now)
         keys = self._policy.key(self._view, np.array(rows, dtype=np.int32)).tolist()
         for row, key in zip(rows, keys, strict=True):
-            if np.isnan(key):
+            if isnan(key):
                 raise IllegalDecisionError("a key is not a number", where=self._where(row), got=key)
             self._queue.add(row, key)
 

@@ -1,4 +1,4 @@
-"""The book of jobs: what each has done, what it holds, since when and how fast. The only place where work is counted."""
+"""The book of jobs: what each has done, what it holds, since when and how fast: the one place where work is counted."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class JobBook:
         self.gpus[row] = gpus
         if placement.plan is not None:
             self._recorder.plan(row, now_s, placement.plan)
-        return now_s + overhead + (self.target[row] - self.done[row]) / rate
+        return now_s + overhead + max(0.0, self.target[row] - self.done[row]) / rate  # rounding may leave -1e-12
 
     def _hold(self, row: int, gpus: np.ndarray) -> None:
         """Note a job's GPUs in the standing arrays that policies read."""
@@ -113,13 +113,13 @@ class JobBook:
         return kept > before
 
     def _checkpointed(self, row: int, worked: float) -> float:
-        """Work that the last checkpoint holds; what earlier attempts did stays done."""
+        """Work that the last checkpoint holds: full intervals of this segment on top of what stood at its start."""
         interval, rate = self._config.checkpoint_interval_s, self._rate[row]
         if interval == 0:
             return self.done[row] + worked
-        if interval == np.inf:
-            return self._total[row] * self._try[row] / self._attempts[row]
-        return float(self.done[row] + min(worked, np.floor(worked / rate / interval) * interval * rate))
+        # With an interval of inf none is full: what stood when the segment began stands.
+        full = 0.0 if interval == np.inf else float(np.floor(worked / rate / interval)) * interval * rate
+        return self.done[row] + min(worked, full)
 
     def _close(self, row: int, now_s: float, why: str, worked: float, kept: float) -> None:
         """Close a running job's segment and give its GPUs back; `kept` of its work stands from now on."""

@@ -15,13 +15,19 @@ from sim.config import EngineConfig
 class Outages:
     """Plans failures and repairs on the clock and keeps the ledger true.
 
-    Up times of a node are exponential with mean `mtbf_h`, down times with mean `repair_h`. The engine frees the jobs of a
-    failing node (`on_down`) before it goes, and is asked for a decision after each change (`ask`).
+    Up times of a node are exponential with mean `mtbf_h`, down times with mean `repair_h`. The engine frees the jobs
+    of a failing node (`on_down`) before it goes, and is asked for a decision after each change (`ask`).
     """
 
     def __init__(
-        self, cluster: ClusterSpec, clock: Clock, ledger: Ledger, config: EngineConfig, seed: int,
-        on_down: Callable[[int], None], ask: Callable[[], None],
+        self,
+        cluster: ClusterSpec,
+        clock: Clock,
+        ledger: Ledger,
+        config: EngineConfig,
+        seed: int,
+        on_down: Callable[[int], None],
+        ask: Callable[[], None],
     ) -> None:
         self._clock, self._ledger, self._on_down, self._ask = clock, ledger, on_down, ask
         self._mtbf_s = np.inf if config.mtbf_h is None else config.mtbf_h * 3600.0

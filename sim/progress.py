@@ -6,25 +6,23 @@ recorded
     Work is the recorded duration in seconds; a job does one second of it a second wherever it runs.
 iterations
     Work is iterations: `work_iters` where the trace has it, else duration_s × the rate that the performance model gives
-    on the reference GPU type for the gang asked for (on as few 8-GPU nodes as hold it). A job then runs at the rate that
-    the model gives on the GPUs it gets. A slot of a fraction of a GPU runs at that fraction of the rate (time slicing).
+    on the reference GPU type for the gang asked for (on as few 8-GPU nodes as hold it). A job then runs at the rate
+    that the model gives on the GPUs it gets. A slot of a share of a GPU runs at that share of the rate.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from sim.api import Plan
 from sim.cluster import ClusterSpec
 from sim.hardware import GpuType
+from sim.performance import Performance
 from traces.errors import HetsimError
 from traces.trace import Trace
-
-if TYPE_CHECKING:
-    from sim.performance import Performance
 
 REFERENCE_NODE_GPUS = 8
 
@@ -95,6 +93,8 @@ class Modelled:
             "then run at the modelled speed of whatever GPUs the job gets"
         )
         self._trace, self._cluster, self._performance = trace, cluster, performance
+        # Default links: what a job has to do must not depend on the cluster that it is replayed on.
+        self._yardstick = Performance()
         self._gpu_node, self._gpu_type = cluster.gpu_node, cluster.gpu_type
         self._model, self._batch = trace.model.tolist(), trace.batch_size.tolist()
         self._share = (trace.gpu_milli / 1000.0).tolist()
@@ -114,18 +114,24 @@ class Modelled:
     def _classify(self, model: str, batch: int, num_gpus: int, reference: GpuType) -> _Class:
         if not model or batch <= 0:
             raise ProgressError(
-                "jobs without a model or batch size cannot be turned into iterations", where=self._trace.provenance.source,
-                got=f"model {model!r}, batch_size {batch}", allowed="both on each job",
+                "jobs without a model or batch size cannot be turned into iterations",
+                where=self._trace.provenance.source,
+                got=f"model {model!r}, batch_size {batch}",
+                allowed="both on each job",
                 todo="Let hetsim assign models, or use --work recorded.",
             )
         full, rest = divmod(num_gpus, REFERENCE_NODE_GPUS)
         layout = (REFERENCE_NODE_GPUS,) * full + ((rest,) if rest else ())
-        on_reference = self._performance.data_parallel(model, batch, reference, layout)
+        on_reference = self._yardstick.data_parallel(model, batch, reference, layout)
         types = 0
         for t, gpu in enumerate(self._cluster.types):
             if self._performance.fits(model, batch, gpu, num_gpus):
                 types |= 1 << t
-        why_not = "" if on_reference.fits else f"{model} with batch {batch} on {num_gpus} {reference.name}: {on_reference.reason}"
+        why_not = (
+            ""
+            if on_reference.fits
+            else f"{model} with batch {batch} on {num_gpus} {reference.name}: {on_reference.reason}"
+        )
         return _Class(types, on_reference.rate if on_reference.fits else np.nan, why_not)
 
     def types(self, row: int) -> int:

@@ -38,8 +38,17 @@ class Recorder:
         self._plans: list[tuple[int, float, Plan]] = []
 
     def segment(
-        self, row: int, begin_s: float, end_s: float, gpus: np.ndarray, milli: int, overhead_s: float, rate: float,
-        work_done: float, work_lost: float, end_reason: str,
+        self,
+        row: int,
+        begin_s: float,
+        end_s: float,
+        gpus: np.ndarray,
+        milli: int,
+        overhead_s: float,
+        rate: float,
+        work_done: float,
+        work_lost: float,
+        end_reason: str,
     ) -> None:
         """One stretch of one job on one set of GPUs (columns as in `sim.schema.SEGMENTS`)."""
         self._row.append(row)
@@ -79,29 +88,53 @@ class Recorder:
         owner = pair // cluster.num_nodes
         node_starts = np.searchsorted(owner, np.arange(len(row) + 1)).astype(np.int32)
         reasons = pa.DictionaryArray.from_arrays(np.asarray(self._reason, dtype=np.int32), list(schema.END_REASONS))
-        return _table(schema.SEGMENTS, {
-            "job_id": pa.array(trace.job_id, pa.string()).take(pa.array(row)),
-            "begin_s": self._begin, "end_s": self._end,
-            "nodes": pa.ListArray.from_arrays(node_starts, pa.array((pair % cluster.num_nodes).astype(np.int32))),
-            "gpus": pa.ListArray.from_arrays(node_starts, pa.array(slots * milli[owner] / 1000.0)),
-            "gpu_ids": pa.ListArray.from_arrays(starts.astype(np.int32), pa.array(ids)),
-            "gpu_milli": milli, "overhead_s": self._overhead, "rate": self._rate,
-            "work_done": self._done, "work_lost": self._lost, "end_reason": reasons.cast(pa.string()),
-        })
+        return _table(
+            schema.SEGMENTS,
+            {
+                "job_id": pa.array(trace.job_id, pa.string()).take(pa.array(row)),
+                "begin_s": self._begin,
+                "end_s": self._end,
+                "nodes": pa.ListArray.from_arrays(node_starts, pa.array((pair % cluster.num_nodes).astype(np.int32))),
+                "gpus": pa.ListArray.from_arrays(node_starts, pa.array(slots * milli[owner] / 1000.0)),
+                "gpu_ids": pa.ListArray.from_arrays(starts.astype(np.int32), pa.array(ids)),
+                "gpu_milli": milli,
+                "overhead_s": self._overhead,
+                "rate": self._rate,
+                "work_done": self._done,
+                "work_lost": self._lost,
+                "end_reason": reasons.cast(pa.string()),
+            },
+        )
 
     def decisions_table(self) -> pa.Table:
         counts = np.asarray(self._counts, dtype=np.int32).reshape(-1, 4)
-        return _table(schema.DECISIONS, {
-            "now_s": self._now, "queued": counts[:, 0], "running": counts[:, 1],
-            "started": counts[:, 2], "stopped": counts[:, 3],
-        })
+        return _table(
+            schema.DECISIONS,
+            {
+                "now_s": self._now,
+                "queued": counts[:, 0],
+                "running": counts[:, 1],
+                "started": counts[:, 2],
+                "stopped": counts[:, 3],
+            },
+        )
 
     def plans_table(self, trace: Trace) -> pa.Table:
         rows = [
-            (trace.job_id[row], begin, i, s.first_op, s.last_op, s.gpu_type, s.gpus, plan.micro_batches,
-             None if np.isnan(plan.iteration_s) else plan.iteration_s,
-             plan.memory_gib[i] if i < len(plan.memory_gib) else None)
-            for row, begin, plan in self._plans for i, s in enumerate(plan.stages)
+            (
+                trace.job_id[row],
+                begin,
+                i,
+                s.first_op,
+                s.last_op,
+                s.gpu_type,
+                s.gpus,
+                plan.micro_batches,
+                None if np.isnan(plan.iteration_s) else plan.iteration_s,
+                plan.memory_gib[i] if i < len(plan.memory_gib) else None,
+            )
+            for row, begin, plan in self._plans
+            for i, s in enumerate(plan.stages)
         ]
         columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[] for _ in schema.PLANS]
         return _table(schema.PLANS, dict(zip(schema.PLANS.names, columns, strict=True)))
@@ -117,28 +150,58 @@ def _table(kind: pa.Schema, columns: dict[str, Any]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=kind)
 
 
-def jobs_table(trace: Trace, work_total: np.ndarray, first_start_s: np.ndarray, end_s: np.ndarray, state: list[str],
-               reason: list[str]) -> pa.Table:
+def jobs_table(
+    trace: Trace,
+    work_total: np.ndarray,
+    first_start_s: np.ndarray,
+    end_s: np.ndarray,
+    state: list[str],
+    reason: list[str],
+) -> pa.Table:
     """One row a job of the trace, in submit order; NaN times become null."""
-    return _table(schema.JOBS, {
-        **{name: pa.array(getattr(trace, name), schema.JOBS.field(name).type)
-           for name in ("job_id", "user", "vc", "submit_s", "num_gpus", "gpu_milli", "gpu_type", "model", "batch_size",
-                        "duration_s")},
-        "first_start_s": pa.array(first_start_s, pa.float64(), from_pandas=True),
-        "end_s": pa.array(end_s, pa.float64(), from_pandas=True),
-        "work_total": pa.array(work_total, pa.float64(), from_pandas=True),
-        "state": state, "reason": reason,
-    })
+    return _table(
+        schema.JOBS,
+        {
+            **{
+                name: pa.array(getattr(trace, name), schema.JOBS.field(name).type)
+                for name in (
+                    "job_id",
+                    "user",
+                    "vc",
+                    "submit_s",
+                    "num_gpus",
+                    "gpu_milli",
+                    "gpu_type",
+                    "model",
+                    "batch_size",
+                    "duration_s",
+                )
+            },
+            "first_start_s": pa.array(first_start_s, pa.float64(), from_pandas=True),
+            "end_s": pa.array(end_s, pa.float64(), from_pandas=True),
+            "work_total": pa.array(work_total, pa.float64(), from_pandas=True),
+            "state": state,
+            "reason": reason,
+        },
+    )
 
 
 def nodes_table(cluster: ClusterSpec, down_s: list[list[float]], up_s: list[list[float]]) -> pa.Table:
     """One row a node, with when it was down."""
     types = [cluster.types[t] for t in cluster.node_type]
-    return _table(schema.NODES, {
-        "node": np.arange(cluster.num_nodes, dtype=np.int32), "gpu_type": [t.name for t in types],
-        "gpus": cluster.node_gpus, "first_gpu": cluster.node_first[:-1], "rack": cluster.node_rack,
-        "price_usd_per_gpu_h": [t.price_usd_per_h for t in types], "down_s": down_s, "up_s": up_s,
-    })
+    return _table(
+        schema.NODES,
+        {
+            "node": np.arange(cluster.num_nodes, dtype=np.int32),
+            "gpu_type": [t.name for t in types],
+            "gpus": cluster.node_gpus,
+            "first_gpu": cluster.node_first[:-1],
+            "rack": cluster.node_rack,
+            "price_usd_per_gpu_h": [t.price_usd_per_h for t in types],
+            "down_s": down_s,
+            "up_s": up_s,
+        },
+    )
 
 
 def claim(folder: Path, force: bool) -> None:
@@ -153,19 +216,28 @@ def claim(folder: Path, force: bool) -> None:
         raise OutputError("the output is a file", where=str(folder), todo="Name a folder with --out.")
     if folder.exists() and any(folder.iterdir()):
         if not force:
-            raise OutputError("the output folder is not empty", where=str(folder), got="an earlier run or other files",
-                              allowed="a new or empty folder", todo="Name another with --out, or overwrite it with --force.")
+            raise OutputError(
+                "the output folder is not empty",
+                where=str(folder),
+                got="an earlier run or other files",
+                allowed="a new or empty folder",
+                todo="Name another with --out, or overwrite it with --force.",
+            )
         if not (folder / "run.json").exists():
-            raise OutputError("the output folder holds something that is not a run", where=str(folder),
-                              todo="--force only replaces runs (folders with a run.json). Name another with --out.")
+            raise OutputError(
+                "the output folder holds something that is not a run",
+                where=str(folder),
+                todo="--force only replaces runs (folders with a run.json). Name another with --out.",
+            )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         probe = folder.parent / f".{folder.name}.probe{os.getpid()}"
         probe.mkdir()
         probe.rmdir()
     except OSError as error:
-        raise OutputError("the output folder cannot be made", where=str(folder), got=error.strerror,
-                          todo="Name another with --out.") from None
+        raise OutputError(
+            "the output folder cannot be made", where=str(folder), got=error.strerror, todo="Name another with --out."
+        ) from None
 
 
 def write_run(folder: Path, tables: dict[str, pa.Table], info: dict[str, Any], timing: dict[str, Any]) -> None:
@@ -191,7 +263,11 @@ def write_run(folder: Path, tables: dict[str, pa.Table], info: dict[str, Any], t
         temporary.rename(folder)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        raise OutputError("the run could not be written", where=str(folder), got=error.strerror or str(error),
-                          todo="Free some space or name another folder with --out; nothing was left behind.") from None
+        raise OutputError(
+            "the run could not be written",
+            where=str(folder),
+            got=error.strerror or str(error),
+            todo="Free some space or name another folder with --out; nothing was left behind.",
+        ) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -14,7 +14,9 @@ from traces.trace import Trace
 class Referee:
     """Checks each placement before the ledger takes its GPUs."""
 
-    def __init__(self, trace: Trace, cluster: ClusterSpec, policy: Policy, truth: Truth, view: View, ledger: Ledger) -> None:
+    def __init__(
+        self, trace: Trace, cluster: ClusterSpec, policy: Policy, truth: Truth, view: View, ledger: Ledger
+    ) -> None:
         self._trace, self._cluster, self._policy, self._truth = trace, cluster, policy, truth
         self._ledger, self._view = ledger, view
         # Columns as lists: reading one number from a list is three times as fast as from an array.
@@ -38,7 +40,11 @@ class Referee:
         need, milli, worker, mask = self._num_gpus[row], self._milli[row], self._worker[row], self._mask[row]
         if not mask:
             wish = self._trace.gpu_type[row]
-            return f"no GPU type of the cluster is allowed ({wish})" if wish else "its memory fits no GPU type of the cluster"
+            return (
+                f"no GPU type of the cluster is allowed ({wish})"
+                if wish
+                else "its memory fits no GPU type of the cluster"
+            )
         quota = self._quota[self._vc[row]]
         if need * milli > quota:
             return f"asks for {need * milli / 1000:g} GPUs, more than its virtual cluster's quota of {quota / 1000:g}"
@@ -56,7 +62,9 @@ class Referee:
             for t, capacity in enumerate(self._cluster.gpus_by_type().tolist()):
                 if mask >> t & 1:
                     sizes = self._cluster.node_gpus[self._cluster.node_type == t]
-                    best = max(best, int((sizes // worker).sum()) * worker if worker > 1 else capacity * (1000 // milli))
+                    best = max(
+                        best, int((sizes // worker).sum()) * worker if worker > 1 else capacity * (1000 // milli)
+                    )
             self._widest_of[key] = best
         return self._widest_of[key]
 
@@ -68,7 +76,7 @@ class Referee:
         IllegalDecisionError
         """
         gpus, plan = placement.gpus, placement.plan
-        if gpus.dtype != np.int32 or gpus.ndim != 1 or not gpus.flags.c_contiguous or gpus.size == 0:
+        if gpus.dtype != np.int32 or gpus.ndim != 1 or gpus.size == 0:
             self._refuse("a placement is a non-empty int32 array of GPU numbers", now_s, row, gpus)
         if not self._policy.sizes_gangs and gpus.size != self._num_gpus[row]:
             self._refuse("a gang starts whole", now_s, row, gpus.size, self._num_gpus[row])
@@ -82,8 +90,13 @@ class Referee:
         elif bits & ~self._mask[row]:
             self._refuse("the job may not run on this GPU type", now_s, row, self.types_of(gpus))
         elif self._worker[row] > 1 and not whole_workers(gpus, self._worker[row], self._ledger.gpu_node):
-            self._refuse("slots of one worker lie on one node", now_s, row, gpus.tolist(),
-                         f"multiples of {self._worker[row]} on each node")
+            self._refuse(
+                "slots of one worker lie on one node",
+                now_s,
+                row,
+                gpus.tolist(),
+                f"multiples of {self._worker[row]} on each node",
+            )
         wanted, left = gpus.size * self._milli[row], int(self._view.vc_left[self._vc[row]])
         if wanted > left:
             self._refuse("the virtual cluster's quota is used up", now_s, row, f"{wanted} milli", f"{left} milli")
@@ -101,8 +114,13 @@ class Referee:
             types = self.types_of(gpus[at : at + stage.gpus])
             at += stage.gpus
             if types != stage.gpu_type or (allowed is not None and types.lower() not in allowed):
-                self._refuse("a stage lies on a GPU type that its plan or the job's wish excludes", now_s, row, types,
-                             wish or stage.gpu_type)
+                self._refuse(
+                    "a stage lies on a GPU type that its plan or the job's wish excludes",
+                    now_s,
+                    row,
+                    types,
+                    wish or stage.gpu_type,
+                )
 
     def types_of(self, gpus: np.ndarray) -> str:
         """Names of the GPU types among some GPUs, sorted, as one text."""

@@ -91,23 +91,38 @@ PLANS = _schema(
     _field("memory_gib", _F8, "peak memory of a GPU of the stage", "GiB"),
 )
 FILES: dict[str, pa.Schema] = {
-    "segments": SEGMENTS, "jobs": JOBS, "nodes": NODES, "decisions": DECISIONS, "plans": PLANS,
+    "segments": SEGMENTS,
+    "jobs": JOBS,
+    "nodes": NODES,
+    "decisions": DECISIONS,
+    "plans": PLANS,
 }
 
 
 def markdown() -> str:
     """The results page of the documentation."""
     lines = [
-        "# Results: the files of a run", "",
-        "Generated from `sim/schema.py` by `python -m sim.schema > docs/results.md`; do not edit.", "",
-        f"Schema version {SCHEMA_VERSION}. A run is a folder with one Parquet file a table, `run.json` (settings, seeds, "
-        "hashes, versions; the same bytes for the same run) and `timing.json` (wall time, peak memory; these vary).",
+        "# Results: the files of a run",
+        "",
+        "Generated from `sim/schema.py` by `python -m sim.schema > docs/results.md`; do not edit.",
+        "",
+        f"Schema version {SCHEMA_VERSION}. A run is a folder with one Parquet file a table, `run.json` (settings, "
+        "seeds, hashes, versions; the same bytes for the same run) and `timing.json` (wall time, peak memory).",
     ]
     for name, schema in FILES.items():
-        lines += ["", f"## `{name}.parquet`", "", f"A row is {schema.metadata[b'meaning'].decode()}.", "",
-                  "| column | type | unit | meaning |", "|---|---|---|---|"]
+        lines += [
+            "",
+            f"## `{name}.parquet`",
+            "",
+            f"A row is {schema.metadata[b'meaning'].decode()}.",
+            "",
+            "| column | type | unit | meaning |",
+            "|---|---|---|---|",
+        ]
         for f in schema:
-            lines.append(f"| `{f.name}` | {f.type} | {f.metadata[b'unit'].decode()} | {f.metadata[b'meaning'].decode()} |")
+            lines.append(
+                f"| `{f.name}` | {f.type} | {f.metadata[b'unit'].decode()} | {f.metadata[b'meaning'].decode()} |"
+            )
     return "\n".join(lines) + "\n"
 
 

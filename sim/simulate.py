@@ -45,9 +45,18 @@ class RunResult:
 
 
 def simulate(
-    trace: Trace, cluster: ClusterSpec, policy: Policy, truth: Truth, config: EngineConfig | None = None, *,
-    performance: Performance | None = None, estimate_s: np.ndarray | None = None, estimate: str = "oracle", seed: int = 0,
-    settings: dict[str, Any] | None = None, on_progress: Callable[[int, float], None] | None = None,
+    trace: Trace,
+    cluster: ClusterSpec,
+    policy: Policy,
+    truth: Truth,
+    config: EngineConfig | None = None,
+    *,
+    performance: Performance | None = None,
+    estimate_s: np.ndarray | None = None,
+    estimate: str = "oracle",
+    seed: int = 0,
+    settings: dict[str, Any] | None = None,
+    on_progress: Callable[[int, float], None] | None = None,
 ) -> RunResult:
     """Replay a trace on a cluster under a policy.
 
@@ -76,7 +85,9 @@ def simulate(
     looped = time.perf_counter()
     tables = {
         "segments": recorder.segments_table(trace, cluster),
-        "jobs": jobs_table(trace, truth.work_total, outcome.first_start_s, outcome.end_s, outcome.state, outcome.reason),
+        "jobs": jobs_table(
+            trace, truth.work_total, outcome.first_start_s, outcome.end_s, outcome.state, outcome.reason
+        ),
         "nodes": nodes_table(cluster, outcome.down_s, outcome.up_s),
         "decisions": recorder.decisions_table(),
         "plans": recorder.plans_table(trace),
@@ -88,19 +99,37 @@ def simulate(
         "policy": policy.name,
         "policy_settings": {k: ("inf" if v == np.inf else v) for k in policy.settings() for v in [getattr(policy, k)]},
         "trace": {
-            "source": provenance.source, "format": provenance.format, "rule": provenance.rule, "jobs": len(trace),
-            "rows_read": provenance.rows_read, "counts": dict(provenance.counts), "notes": list(provenance.notes),
+            "source": provenance.source,
+            "format": provenance.format,
+            "rule": provenance.rule,
+            "jobs": len(trace),
+            "rows_read": provenance.rows_read,
+            "counts": dict(provenance.counts),
+            "notes": list(provenance.notes),
             "hash": trace.content_hash(),
         },
-        "cluster": {"name": cluster.name, "gpus_by_type": counts, "nodes": cluster.num_nodes, "links": asdict(cluster.links)},
+        "cluster": {
+            "name": cluster.name,
+            "gpus_by_type": counts,
+            "nodes": cluster.num_nodes,
+            "links": asdict(cluster.links),
+        },
         "work": {"mode": truth.mode, "unit": truth.unit, "rule": truth.rule},
         "settings": {k: ("inf" if v == np.inf else v) for k, v in config.model_dump().items()},
         "estimate": estimate if policy.needs_estimates else "none",
-        "seed": seed, "one_type_gangs": not policy.sizes_gangs, "sizes_gangs": policy.sizes_gangs,
-        "start_s": float(trace.submit_s[0]), "end_s": outcome.last_s, "decisions": outcome.decisions,
-        "versions": {"hetsim": version("hetsim"), "python": platform.python_version(),
-                     **{name: version(name) for name in ("numpy", "numba", "pyarrow", "simpy")}},
-        "code_hash": code_hash(), **(settings or {}),
+        "seed": seed,
+        "one_type_gangs": not policy.sizes_gangs,
+        "sizes_gangs": policy.sizes_gangs,
+        "start_s": float(trace.submit_s[0]),
+        "end_s": outcome.last_s,
+        "decisions": outcome.decisions,
+        "versions": {
+            "hetsim": version("hetsim"),
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("numpy", "numba", "pyarrow", "simpy")},
+        },
+        "code_hash": code_hash(),
+        **(settings or {}),
     }
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
     timing = {"wall_s": time.perf_counter() - began, "loop_s": looped - began, "peak_mib": peak}
@@ -114,7 +143,7 @@ def cluster_names(cluster: ClusterSpec) -> list[str]:
 
 @cache
 def code_hash() -> str:
-    """SHA-256 (first 16 digits) of the simulator's and the policies' own sources: says whether two runs had the same code."""
+    """SHA-256 (first 16 digits) of our own sources: says whether two runs had the same code."""
     digest = hashlib.sha256()
     root = Path(__file__).resolve().parents[1]
     for package in ("sim", "policies", "traces"):

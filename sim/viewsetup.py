@@ -18,8 +18,15 @@ if TYPE_CHECKING:
 
 
 def make_view(
-    trace: Trace, cluster: ClusterSpec, ledger: Ledger, truth: Truth, config: EngineConfig, policy: Policy, *,
-    performance: Performance | None = None, estimate_s: np.ndarray | None = None,
+    trace: Trace,
+    cluster: ClusterSpec,
+    ledger: Ledger,
+    truth: Truth,
+    config: EngineConfig,
+    policy: Policy,
+    *,
+    performance: Performance | None = None,
+    estimate_s: np.ndarray | None = None,
 ) -> View:
     """Build the view of a run.
 
@@ -32,34 +39,51 @@ def make_view(
     _check_needs(trace, policy, performance, estimate_s)
     names, vc = np.unique(trace.vc.astype(str), return_inverse=True)
     jobs = Jobs(
-        job_id=trace.job_id, submit_s=trace.submit_s, num_gpus=trace.num_gpus, gpu_milli=trace.gpu_milli,
-        worker_gpus=trace.worker_gpus, gpus=trace.num_gpus * (trace.gpu_milli / 1000.0),
-        types=_type_masks(trace, cluster, truth, policy.sizes_gangs), vc=vc.astype(np.int32),
-        vc_names=tuple(names.tolist()), user=trace.user, model=trace.model, batch_size=trace.batch_size,
+        job_id=trace.job_id,
+        submit_s=trace.submit_s,
+        num_gpus=trace.num_gpus,
+        gpu_milli=trace.gpu_milli,
+        worker_gpus=trace.worker_gpus,
+        gpus=trace.num_gpus * (trace.gpu_milli / 1000.0),
+        types=_type_masks(trace, cluster, truth, policy.sizes_gangs),
+        vc=vc.astype(np.int32),
+        vc_names=tuple(names.tolist()),
+        user=trace.user,
+        model=trace.model,
+        batch_size=trace.batch_size,
     )
     view = View(
-        jobs, cluster, ledger, performance=performance if policy.needs_performance else None,
-        estimate_s=estimate_s if policy.needs_estimates else None, preemption_overhead_s=config.preemption_overhead_s,
+        jobs,
+        cluster,
+        ledger,
+        performance=performance if policy.needs_performance else None,
+        estimate_s=estimate_s if policy.needs_estimates else None,
+        preemption_overhead_s=config.preemption_overhead_s,
     )
     for name, gpus in config.quotas.items():
         if name not in jobs.vc_names:
-            raise PolicyError("a quota names a virtual cluster that the trace does not have", where="setting 'quotas'",
-                              got=name, allowed=", ".join(jobs.vc_names[:20]))
+            raise PolicyError(
+                "a quota names a virtual cluster that the trace does not have",
+                where="setting 'quotas'",
+                got=name,
+                allowed=", ".join(jobs.vc_names[:20]),
+            )
         view.vc_left[jobs.vc_names.index(name)] = gpus * 1000
     return view
 
 
-def _check_needs(
-    trace: Trace, policy: Policy, performance: Performance | None, estimate_s: np.ndarray | None
-) -> None:
+def _check_needs(trace: Trace, policy: Policy, performance: Performance | None, estimate_s: np.ndarray | None) -> None:
     where = f"policy {policy.name!r}, trace {trace.provenance.source}"
     for column in policy.needs_columns:
         default = BY_NAME[column].default
         if all(v == default or v is None or v != v for v in getattr(trace, column).tolist()):  # noqa: PLR0124 - NaN
             raise PolicyError(f"the policy needs column {column!r}, which this trace does not have", where=where)
     if policy.needs_performance and performance is None:
-        raise PolicyError("the policy plans with modelled speeds, but this run replays durations as recorded", where=where,
-                          todo="Use --work iterations.")
+        raise PolicyError(
+            "the policy plans with modelled speeds, but this run replays durations as recorded",
+            where=where,
+            todo="Use --work iterations.",
+        )
     if policy.needs_estimates and estimate_s is None:
         raise PolicyError("the policy needs run-time estimates, and this run gives none", where=where)
 

@@ -19,6 +19,8 @@ from traces.trace import Trace
 DEFAULT_JOBS, DEFAULT_LOAD = 5_000, 0.7
 """Of the built-in traces; a file is taken whole and at the times that it has."""
 
+DEFAULT_CLUSTER = {"philly": "gavel", "pai": "mixed"}
+
 #: Gangs that train a model, fewest and most GPUs: small models do not fill many, the largest are not for few.
 GANGS = {"lstm-lm": (1, 8), "transformer": (1, 8), "gpt2-1.5b": (8, 1_000_000)}
 
@@ -38,11 +40,13 @@ class Workload:
 
 
 def resolved(config: RunConfig) -> RunConfig:
-    """Fill in what a built-in trace is given where the user said nothing: 5,000 jobs at a load of 0.7."""
+    """Fill in what a built-in trace is given where the user said nothing: 5,000 jobs, a load of 0.7, and a cluster
+    that has the GPU types that its jobs ask for."""
     if config.trace not in GENERATORS:
         return config
     load = DEFAULT_LOAD if config.load is None and config.jobs != 1 else config.load
-    return config.model_copy(update={"jobs": config.jobs or DEFAULT_JOBS, "load": load})
+    cluster = config.cluster if "cluster" in config.model_fields_set else DEFAULT_CLUSTER[config.trace]
+    return config.model_copy(update={"jobs": config.jobs or DEFAULT_JOBS, "load": load, "cluster": cluster})
 
 
 def read_trace(config: RunConfig) -> Trace:
@@ -74,13 +78,11 @@ def prepare(config: RunConfig, cluster: ClusterSpec) -> Workload:
         return Workload(trace, Recorded(trace, cluster), None)
     performance = Performance(links=cluster.links)
     reference = gpu_type(config.reference)
-    trace = with_models(trace, cluster, performance, reference, config.seed)
+    trace = with_models(trace, performance, reference, config.seed)
     return Workload(trace, Modelled(trace, cluster, performance, reference), performance)
 
 
-def with_models(
-    trace: Trace, cluster: ClusterSpec, performance: Performance, reference: GpuType, seed: int
-) -> Trace:
+def with_models(trace: Trace, performance: Performance, reference: GpuType, seed: int) -> Trace:
     """Give each job a model of the zoo and a batch size where it has none that the performance model knows.
 
     Models that the zoo lacks are replaced, and so are those without a batch size; the trace notes it.
@@ -98,7 +100,7 @@ def with_models(
         model[~known] = ""
         provenance = replace(trace.provenance, notes=(*trace.provenance.notes, note))
         trace = trace.replace(provenance, model=model, batch_size=np.where(known, trace.batch_size, 0))
-    return assign(trace, model_choices(cluster, performance, reference), seed)
+    return assign(trace, model_choices(performance, reference), seed)
 
 
 def gpus_by_type(cluster: ClusterSpec) -> dict[str, int]:
@@ -106,17 +108,16 @@ def gpus_by_type(cluster: ClusterSpec) -> dict[str, int]:
     return dict(zip((gpu.name for gpu in cluster.types), cluster.gpus_by_type().tolist(), strict=True))
 
 
-def model_choices(cluster: ClusterSpec, performance: Performance, reference: GpuType) -> list[ModelChoice]:
-    """Models of the zoo, equally likely, in batches that fit the reference type and one of the cluster's.
+def model_choices(performance: Performance, reference: GpuType) -> list[ModelChoice]:
+    """Models of the zoo, equally likely, in batches that fit the reference type (whatever the cluster: a trace means
+    the same work on each).
 
     A data-parallel gang holds the whole model on each GPU, so what fits one GPU fits a gang of any size.
     """
     choices = []
     for name, model in MODELS.items():
         batches = tuple(
-            batch for batch in model.gpu_batch_sizes
-            if performance.fits(name, batch, reference, 1)
-            and any(performance.fits(name, batch, gpu, 1) for gpu in cluster.types)
+            batch for batch in model.gpu_batch_sizes if performance.fits(name, batch, reference, 1)
         )
         if batches:
             fewest, most = GANGS.get(name, (1, 1_000_000))

@@ -32,17 +32,33 @@ def nodes(*groups: tuple[str, int, int]) -> ClusterSpec:
 def jobs(rows: Sequence[tuple[float, float, int]], **columns: Any) -> Trace:
     """A trace from (submit_s, duration_s, num_gpus) rows; ids are '0', '1', …"""
     submit, duration, gpus = zip(*rows, strict=True)
-    return Trace.from_columns({
-        "job_id": [str(i) for i in range(len(rows))], "submit_s": submit, "duration_s": duration, "num_gpus": gpus, **columns,
-    })
+    return Trace.from_columns(
+        {
+            "job_id": [str(i) for i in range(len(rows))],
+            "submit_s": submit,
+            "duration_s": duration,
+            "num_gpus": gpus,
+            **columns,
+        }
+    )
 
 
-def run(trace: Trace, cluster: ClusterSpec, policy: str, settings: dict[str, Any] | None = None, *, seed: int = 0,
-        estimate_s: Any = None, **engine: Any) -> RunResult:
+def run(
+    trace: Trace,
+    cluster: ClusterSpec,
+    policy: str,
+    settings: dict[str, Any] | None = None,
+    *,
+    seed: int = 0,
+    estimate_s: Any = None,
+    **engine: Any,
+) -> RunResult:
     """Replay durations as recorded; no preemption overhead unless given; estimates are the truth unless given."""
     config = EngineConfig(**{"preemption_overhead_s": 0.0, **engine})
     estimate_s = trace.duration_s if estimate_s is None else estimate_s
-    return simulate(trace, cluster, make(policy, settings), Recorded(trace, cluster), config, estimate_s=estimate_s, seed=seed)
+    return simulate(
+        trace, cluster, make(policy, settings), Recorded(trace, cluster), config, estimate_s=estimate_s, seed=seed
+    )
 
 
 def by_job(result: RunResult) -> pd.DataFrame:

@@ -52,7 +52,15 @@ COLUMNS: tuple[Column, ...] = (
     Column("duration_s", "float64", "s", "recorded run time (queueing not included)", low=0, high=MAX_TIME_S),
     Column("num_gpus", "int32", "GPU slots", "gang size: slots that start together", low=1, high=1_000_000),
     Column("gpu_milli", "int32", "1/1000 GPU", "share of a GPU that each slot takes", 1000, 1, 1000),
-    Column("worker_gpus", "int32", "GPU slots", "slots that must lie on one node together; divides num_gpus", 1, 1, 1_000_000),
+    Column(
+        "worker_gpus",
+        "int32",
+        "GPU slots",
+        "slots that must lie on one node together; divides num_gpus",
+        1,
+        1,
+        1_000_000,
+    ),
     Column("gpu_type", "text", "", "GPU types the job may run on, joined by '|'; empty: any", ""),
     Column("vc", "text", "", "virtual cluster (tenant) that the job belongs to", ""),
     Column("user", "text", "", "who submitted the job", ""),
@@ -60,8 +68,18 @@ COLUMNS: tuple[Column, ...] = (
     Column("attempts", "int32", "", "how often the recorded job was tried; all but the last failed", 1, 1, 10_000),
     Column("estimate_s", "float64", "s", "run time that the user announced", np.nan, 0, MAX_TIME_S, nan_ok=True),
     Column("model", "text", "", "model of the zoo that the job trains; empty: unknown", ""),
-    Column("batch_size", "int32", "samples", "global batch: samples an iteration, all GPUs together; 0: unknown", 0, 0, 2**31 - 1),
-    Column("work_iters", "float64", "iterations", "iterations to run; blank: from duration_s", np.nan, 0, 1e15, nan_ok=True),
+    Column(
+        "batch_size",
+        "int32",
+        "samples",
+        "global batch: samples an iteration, all GPUs together; 0: unknown",
+        0,
+        0,
+        2**31 - 1,
+    ),
+    Column(
+        "work_iters", "float64", "iterations", "iterations to run; blank: from duration_s", np.nan, 0, 1e15, nan_ok=True
+    ),
 )
 BY_NAME: dict[str, Column] = {c.name: c for c in COLUMNS}
 REQUIRED: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.required)

@@ -41,15 +41,29 @@ def run_times_s(kind: str, true_s: np.ndarray, announced_s: np.ndarray, seed: in
         except ValueError:
             mre = np.nan
         if not 0 <= mre <= 10:
-            raise PolicyError("mean relative error", where="setting 'estimate'", got=kind, allowed="noisy:0 to noisy:10",
-                              todo="For example noisy:0.25.")
+            raise PolicyError(
+                "mean relative error",
+                where="setting 'estimate'",
+                got=kind,
+                allowed="noisy:0 to noisy:10",
+                todo="For example noisy:0.25.",
+            )
         rng = np.random.default_rng([seed, 3])
         sign = np.where(rng.random(true_s.size) < 0.5, -1.0, 1.0)
         return np.maximum(true_s * (1.0 + sign * rng.exponential(1.0, true_s.size) * mre), 0.01 * true_s)
     if name == "column" and not value:
         if np.isnan(announced_s).all():
-            raise PolicyError("the trace announces no run times", where="setting 'estimate'", got=kind,
-                              todo="Use oracle or noisy:MRE, or a trace with estimate_s.")
+            raise PolicyError(
+                "the trace announces no run times",
+                where="setting 'estimate'",
+                got=kind,
+                todo="Use oracle or noisy:MRE, or a trace with estimate_s.",
+            )
         return announced_s.copy()
-    raise PolicyError("unknown estimate", where="setting 'estimate'", got=kind, allowed="oracle, noisy:MRE, column",
-                      todo=did_you_mean(name, KINDS))
+    raise PolicyError(
+        "unknown estimate",
+        where="setting 'estimate'",
+        got=kind,
+        allowed="oracle, noisy:MRE, column",
+        todo=did_you_mean(name, KINDS),
+    )

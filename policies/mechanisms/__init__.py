@@ -14,7 +14,8 @@ import numpy as np
 
 from sim.api import Decision, Placement, Policy, View, param
 from sim.kernels.placement import RULES
-from sim.kernels.select import MOVES, admit, select
+from sim.kernels.select import select
+from sim.kernels.start import admit
 
 _PLACEMENT_HELP = (
     "count: anywhere; first-fit: lowest node that holds the gang; best-fit: fullest such node; consolidate: best-fit, "
@@ -29,7 +30,7 @@ class Placing(Policy):
     placement: str = param("consolidate", help=_PLACEMENT_HELP, choices=tuple(RULES))
 
     def prepare(self, view: View) -> None:
-        # Own, writable copies: handing a read-only array to a compiled kernel costs ten times as much.
+        # Own, writable copies: to Numba a read-only array is another type, and kernels would compile twice.
         jobs, spec = view.jobs, view.cluster
         self._jobs = tuple(a.copy() for a in (jobs.num_gpus, jobs.gpu_milli, jobs.worker_gpus, jobs.types, jobs.vc))
         self._shape = tuple(a.copy() for a in (spec.node_first, spec.node_type, spec.node_gpus, spec.gpu_node))
@@ -65,9 +66,11 @@ class Placing(Policy):
 
 def never_fits(view: View, rule: str, decision: Decision) -> Decision:
     """Reject the first waiting job if it did not start though all of the cluster is up and idle: it never will."""
-    if not decision.start and view.running.size == 0 and view.queued.size and view.idle.sum() == view.cluster.num_gpus:
+    if view.running.size == 0 and not decision.start and view.queued.size and view.idle.sum() == view.cluster.num_gpus:
         row = int(view.queued[0])
-        decision.reject = [(row, f"placement {rule!r} cannot place {view.jobs.num_gpus[row]} slots even on the idle cluster")]
+        decision.reject = [
+            (row, f"placement {rule!r} cannot place {view.jobs.num_gpus[row]} slots even on the idle cluster")
+        ]
     return decision
 
 
@@ -104,18 +107,22 @@ class Preemptive(Placing):
     """
 
     replace: str = param(
-        "keep", choices=("keep", "all"),
+        "keep",
+        choices=("keep", "all"),
         help="keep: a running job that goes on stays on its GPUs; all: every job is placed anew at each decision",
     )
 
     ties: str = param(
-        "submit", choices=("submit", "previous"),
+        "submit",
+        choices=("submit", "previous"),
         help="jobs with equal keys: running ones first, then in submit order; or in the order of the decision before",
     )
 
     def prepare(self, view: View) -> None:
         super().prepare(view)
         self._rank = np.full(len(view.jobs), np.inf)
+        self._stops, self._goes_on = np.empty_like(self._rows), np.empty(2 * len(self._rows), dtype=np.int32)
+        self._found = np.zeros(4)
 
     @abstractmethod
     def key(self, view: View, rows: np.ndarray) -> np.ndarray:
@@ -138,41 +145,38 @@ class Preemptive(Placing):
         order = np.lexsort((running, run_key))
         return self.choose(view, running[order], run_key[order], queue, queue_key)
 
-    def choose(self, view: View, run: np.ndarray, run_key: np.ndarray, queue: np.ndarray, queue_key: np.ndarray) -> Decision:
+    def choose(
+        self, view: View, run: np.ndarray, run_key: np.ndarray, queue: np.ndarray, queue_key: np.ndarray
+    ) -> Decision:
         """Decide between running and waiting jobs, both in the order of their keys."""
-        rows, ends, out = self._buffers()
-        state = np.zeros(run.size, dtype=np.int8)
         count = select(
-            run, run_key, queue, queue_key, self.replace == "keep", RULES[self.placement], *self._columns(view),
-            view.slots, view.slot_at, view.slot_n, *self._state(view), state, rows, ends, out,
+            run,
+            run_key,
+            queue,
+            queue_key,
+            self.replace == "keep",
+            RULES[self.placement],
+            *self._columns(view),
+            view.slots,
+            view.slot_at,
+            view.slot_n,
+            *self._state(view),
+            *self._buffers(),
+            self._stops,
+            self._goes_on,
+            self._found,
         )
-        decision = Decision(start=self._placements(count), stop=run[state == 0].tolist())
-        if (state == MOVES).any():
-            moving = set(run[state == MOVES].tolist())
-            decision.move = [p for p in decision.start if p[0] in moving]
-            decision.start = [p for p in decision.start if p[0] not in moving]
-        if type(self).wake_s is not Preemptive.wake_s:
-            decision.wake_s = self._wake_s(view, run, run_key, queue, queue_key, state, decision)
+        stops, going, moves, waiting_key = self._found.tolist()
+        decision = Decision(start=self._placements(count), stop=self._stops[: int(stops)].tolist())
+        if moves:
+            decision.move = [p for p in decision.start if view.slot_n[p[0]]]
+            decision.start = [p for p in decision.start if not view.slot_n[p[0]]]
+        if waiting_key < np.inf and going:
+            decision.wake_s = self.wake_s(view, self._goes_on[: int(going)], waiting_key)
         return never_fits(view, self.placement, decision)
 
-    def _wake_s(
-        self, view: View, run: np.ndarray, run_key: np.ndarray, queue: np.ndarray, queue_key: np.ndarray, state: np.ndarray,
-        decision: Decision,
-    ) -> float | None:
-        """Ask `wake_s` with what will run and wait from now on."""
-        started = [row for row, _ in decision.start]
-        first = 0
-        while first < queue.size and int(queue[first]) in started:
-            first += 1
-        best = float(queue_key[first]) if first < queue.size else np.inf
-        if decision.stop:
-            best = min(best, float(run_key[state == 0][0]))
-        if best == np.inf or not run.size + len(started):
-            return None
-        return self.wake_s(view, np.concatenate((run[state > 0], np.array(started, dtype=np.int32))), best)
-
     def _decide_stably(self, view: View, running: np.ndarray, run_key: np.ndarray) -> Decision:
-        """The same with ties in the order of the decision before: one stable sort of all jobs, as a persistent list has."""
+        """The same with ties in the order of the decision before: one stable sort, as of a list that stays."""
         rows = np.concatenate((running, view.queued))
         order = np.lexsort((rows, self._rank[rows], np.concatenate((run_key, view.queued_key))))
         self._rank[rows[order]] = np.arange(rows.size)

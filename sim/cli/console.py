@@ -99,10 +99,17 @@ def policy_table(policy: type[Policy]) -> Table:
     for name, field in policy.settings().items():
         about = field.metadata
         default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
-        meaning = about["help"] + (f"\none of: {', '.join(about['choices'])}" if about["choices"] else "")
-        table.add_row(name, _cell(f"{default} {about['unit']}"), _cell(meaning))
+        table.add_row(name, _cell(f"{default} {about['unit']}"), _cell("\n".join((about["help"], *_rule(about)))))
     table.caption = f"Needs: {needs(policy)}." + ("\nSet with -P name=value." if policy.settings() else "")
     return table
+
+
+def _rule(about: Mapping[str, Any]) -> list[str]:
+    """What a setting may be, in words."""
+    if about["choices"]:
+        return [f"one of: {', '.join(about['choices'])}"]
+    low, above = about.get("low"), about.get("above")
+    return [f"from {low:g}"] if low is not None else [f"greater than {above:g}"] if above is not None else []
 
 
 def _flowing(text: str) -> str:

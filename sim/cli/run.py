@@ -22,7 +22,7 @@ def run(
     policy: Annotated[str | None, typer.Option(help="Scheduler, see `hetsim policies`.  [hetero]")] = None,
     trace: Annotated[str | None, typer.Option(help=f"{TRACE}  [philly]")] = None,
     format: Annotated[str | None, typer.Option(help=FORMAT)] = None,
-    cluster: Annotated[str | None, typer.Option(help=f"{CLUSTER}  [gavel]")] = None,
+    cluster: Annotated[str | None, typer.Option(help=f"{CLUSTER}  [gavel; for the pai trace: mixed]")] = None,
     jobs: Annotated[int | None, typer.Option(help=JOBS)] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.  [0]")] = None,
     load: Annotated[float | None, typer.Option(

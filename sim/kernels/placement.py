@@ -40,7 +40,9 @@ def place(rule, need, milli, worker, mask, free, idle, type_idle, node_first, no
         if milli == 1000:
             if type_idle[t] < need:
                 continue
-            end = _whole(rule, t, need, worker, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, out, at)
+            end = _whole(
+                rule, t, need, worker, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, out, at
+            )
         else:
             end = _shared(rule, t, need, milli, free, idle, type_idle, node_first, node_type, gpu_node, out, at)
         if end >= 0:
@@ -94,7 +96,9 @@ def _whole(rule, t, need, worker, free, idle, type_idle, node_first, node_type, 
             if rest > size:
                 for node in range(node_type.size):
                     if rest >= chunk and node_type[node] == t and node_gpus[node] == size and idle[node] == size:
-                        at = take_from_node(node, chunk, free, idle, type_idle, node_first, node_type, gpu_node, out, at)
+                        at = take_from_node(
+                            node, chunk, free, idle, type_idle, node_first, node_type, gpu_node, out, at
+                        )
                         rest -= chunk
             if rest == 0:
                 return at

@@ -1,7 +1,6 @@
-"""Which jobs run now: `admit` starts waiting jobs in order; `select` may also preempt.
+"""Which jobs hold GPUs now, running and waiting ones together: `select` may preempt.
 
-Both walk jobs in the order of their keys and place gangs with `placement.place` on scratch copies of the free GPUs, so
-that the several starts of one decision never collide. They return rows and GPUs; nothing real is taken here.
+It works on scratch copies and returns rows and GPUs; nothing real is taken here.
 """
 
 from __future__ import annotations
@@ -16,55 +15,10 @@ STOPS, STAYS, MOVES = 0, 1, 2
 
 
 @jit
-def admit(
-    queue, skip, rule, num_gpus, gpu_milli, worker_gpus, types, vc, vc_left,
-    free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, rows, ends, out,
-):
-    """Start waiting jobs in order; stop at the first that does not fit, or skip it.
-
-    All state arrays are scratch. Started rows go to `rows`, their GPUs to `out`, where job i has
-    out[ends[i-1]:ends[i]]. Returns the number of starts.
-    """
-    count, at = 0, 0
-    left = np.int64(0)
-    for g in range(free.size):
-        left += free[g]
-    whole = 0
-    for t in range(type_idle.size):
-        whole += type_idle[t]
-    for q in range(queue.size):
-        if left == 0:
-            break
-        row = queue[q]
-        need, milli = num_gpus[row], gpu_milli[row]
-        demand = np.int64(need) * np.int64(milli)
-        end = -1
-        if demand <= left and demand <= vc_left[vc[row]] and (milli < 1000 or need <= whole):
-            end = place(rule, need, milli, worker_gpus[row], types[row], free, idle, type_idle, node_first, node_type,
-                        node_gpus, gpu_node, out, at)
-        if end < 0:
-            if skip:
-                continue
-            break
-        left -= demand
-        if milli == 1000:
-            whole -= need
-        else:
-            whole = 0
-            for t in range(type_idle.size):
-                whole += type_idle[t]
-        vc_left[vc[row]] -= demand
-        rows[count] = row
-        ends[count] = end
-        at = end
-        count += 1
-    return count
-
-
-@jit
 def select(
-    run, run_key, queue, queue_key, keep, rule, num_gpus, gpu_milli, worker_gpus, types, vc, vc_left,
-    slots, slot_at, slot_n, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, state, rows, ends, out,
+    run, run_key, queue, queue_key, keep, rule, num_gpus, gpu_milli, worker_gpus, types, vc, vc_left, slots,
+    slot_at, slot_n, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, rows, ends, out, stops,
+    goes_on, found,
 ):
     """Choose which jobs hold GPUs now, running and waiting ones together, in the order of their keys.
 
@@ -74,9 +28,12 @@ def select(
 
     A waiting job takes GPUs that are free before it takes any from running jobs, and then those of the worst.
 
-    State arrays are scratch. `state[i]` becomes 1 where run[i] stays, 2 where it moves, 0 where it must stop. Moved and
-    started rows go to `rows`, with GPUs out[ends[i-1]:ends[i]]. Returns their number.
+    State arrays are scratch. Moved and started rows go to `rows`, with GPUs out[ends[i-1]:ends[i]]; rows that must stop
+    go to `stops`, those that run from now on to `goes_on`. `found` gets how many stop, how many run on, how many of the
+    placed ones move, and the smallest key among those that wait from now on (inf: none). Returns how many are placed.
     """
+    state = np.zeros(run.size, dtype=np.int8)
+    first_waiting, moves = -1, 0
     # The hot loops below are written out: in a compiled loop, a call with arrays costs ten times what such a call does.
     # A (free, idle, type_idle): what is left to give to jobs in order of their keys.
     # B: the part of A that no undecided running job holds, max(0, A - undecided).
@@ -86,7 +43,6 @@ def select(
     for i in range(run.size):
         row = run[i]
         milli = gpu_milli[row]
-        state[i] = STOPS
         for s in range(slot_at[row], slot_at[row] + slot_n[row]):
             g = slots[s]
             undecided[g] += milli
@@ -143,19 +99,27 @@ def select(
             q += 1
         if fits:
             if keep:
-                end = place(rule, need, milli, worker_gpus[row], types[row], free_b, idle_b, type_idle_b, node_first,
-                            node_type, node_gpus, gpu_node, out, at)
+                end = place(
+                    rule, need, milli, worker_gpus[row], types[row], free_b, idle_b, type_idle_b, node_first,
+                    node_type, node_gpus, gpu_node, out, at,
+                )
                 if end >= 0:
                     for s in range(at, end):
                         take_one(out[s], milli, free, idle, type_idle, gpu_node, node_type)
                 elif i < run.size:
-                    end = _place_by_force(rule, need, milli, worker_gpus[row], types[row], run, i, slots, slot_at, slot_n,
-                                          undecided, holder, free, idle, type_idle, free_b, idle_b, type_idle_b, node_first,
-                                          node_type, node_gpus, gpu_node, out, at)
+                    end = _place_by_force(
+                        rule, need, milli, worker_gpus[row], types[row], run, i, slots, slot_at, slot_n, undecided,
+                        holder, free, idle, type_idle, free_b, idle_b, type_idle_b, node_first, node_type,
+                        node_gpus, gpu_node, out, at,
+                    )
             else:
-                end = place(rule, need, milli, worker_gpus[row], types[row], free, idle, type_idle, node_first,
-                            node_type, node_gpus, gpu_node, out, at)
+                end = place(
+                    rule, need, milli, worker_gpus[row], types[row], free, idle, type_idle, node_first, node_type,
+                    node_gpus, gpu_node, out, at,
+                )
         if end < 0:
+            if not from_run and first_waiting < 0:
+                first_waiting = q - 1
             continue
         left -= demand
         vc_left[vc[row]] -= demand
@@ -164,10 +128,28 @@ def select(
                 state[here] = STAYS
                 continue
             state[here] = MOVES
+            moves += 1
         rows[count] = row
         ends[count] = end
         at = end
         count += 1
+    if first_waiting < 0 and q < queue.size:
+        first_waiting = q
+    waiting = queue_key[first_waiting] if first_waiting >= 0 else np.inf
+    stopped, going = 0, 0
+    for i in range(run.size):
+        if state[i] == STOPS:
+            stops[stopped] = run[i]
+            stopped += 1
+            waiting = min(waiting, run_key[i])
+        else:
+            goes_on[going] = run[i]
+            going += 1
+    for k in range(count):
+        if slot_n[rows[k]] == 0:
+            goes_on[going] = rows[k]
+            going += 1
+    found[0], found[1], found[2], found[3] = stopped, going, moves, waiting
     return count
 
 
@@ -189,10 +171,7 @@ def _same(row, slots, slot_at, slot_n, out, at, end):
     first = slot_at[row]
     a = np.sort(slots[first : first + slot_n[row]])
     b = np.sort(out[at:end])
-    for k in range(a.size):
-        if a[k] != b[k]:
-            return False
-    return True
+    return np.all(a == b)
 
 
 @jit
@@ -207,19 +186,27 @@ def _place_by_force(
             continue
         if milli < 1000 or worker > 1:
             only = np.uint64(1) << np.uint64(t)
-            end = place(rule, need, milli, worker, only, free, idle, type_idle, node_first, node_type, node_gpus,
-                        gpu_node, out, start)
+            end = place(
+                rule, need, milli, worker, only, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node,
+                out, start,
+            )
         elif type_idle[t] < need:
             continue
         elif rule == COUNT:
-            end = _worst_holders(need, t, run, first, slots, slot_at, slot_n, holder, free, idle, type_idle,
-                                 free_b, node_type, gpu_node, out, start)
+            end = _worst_holders(
+                need, t, run, first, slots, slot_at, slot_n, holder, free, idle, type_idle, free_b, node_type,
+                gpu_node, out, start,
+            )
         else:
-            end = _worst_node(rule, need, t, holder, free, idle, type_idle, free_b, idle_b, node_first, node_type,
-                              node_gpus, gpu_node, out, start)
+            end = _worst_node(
+                rule, need, t, holder, free, idle, type_idle, free_b, idle_b, node_first, node_type, node_gpus,
+                gpu_node, out, start,
+            )
             if end < 0 and rule == CONSOLIDATE:
-                end = _worst_holders(need, t, run, first, slots, slot_at, slot_n, holder, free, idle, type_idle,
-                                     free_b, node_type, gpu_node, out, start)
+                end = _worst_holders(
+                    need, t, run, first, slots, slot_at, slot_n, holder, free, idle, type_idle, free_b, node_type,
+                    gpu_node, out, start,
+                )
         if end >= 0:
             break
     for s in range(start, end):
@@ -229,7 +216,8 @@ def _place_by_force(
 
 @jit
 def _worst_holders(
-    need, t, run, first, slots, slot_at, slot_n, holder, free, idle, type_idle, free_b, node_type, gpu_node, out, at,
+    need, t, run, first, slots, slot_at, slot_n, holder, free, idle, type_idle, free_b, node_type, gpu_node, out,
+    at,
 ):
     """Whole GPUs of type t: the free ones, then those of the running job with the largest key, and so on."""
     rest = need
@@ -259,7 +247,8 @@ def _worst_holders(
 
 @jit
 def _worst_node(
-    rule, need, t, holder, free, idle, type_idle, free_b, idle_b, node_first, node_type, node_gpus, gpu_node, out, start,
+    rule, need, t, holder, free, idle, type_idle, free_b, idle_b, node_first, node_type, node_gpus, gpu_node, out,
+    start,
 ):
     """Whole GPUs on one node of type t (or on full nodes and one more), harming the worst running jobs."""
     size = 0
@@ -330,45 +319,3 @@ def _harm(node, need, holder, free, free_b, node_first):
         if need <= 0 or count == 0:
             return top
         below = top
-
-
-@jit
-def backfill(
-    queue, run_time_s, now_s, shadow_s, reserved, spare, rule, num_gpus, gpu_milli, worker_gpus, types, vc, vc_left,
-    free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, rows, ends, out,
-):
-    """EASY: start jobs of `queue` that do not delay the job that has GPUs of type `reserved` promised at `shadow_s`.
-
-    A job may use the reserved type if it ends by then (now_s + run_time_s <= shadow_s; an unknown time never does), or if it
-    takes no more than the `spare` milli-GPUs that the promise leaves. Returns the number of starts, as `admit`.
-    """
-    count, at = 0, 0
-    promised = np.uint64(1) << np.uint64(reserved)
-    left = np.int64(0)
-    for g in range(free.size):
-        left += free[g]
-    for q in range(queue.size):
-        if left == 0:
-            break
-        row = queue[q]
-        milli = gpu_milli[row]
-        demand = np.int64(num_gpus[row]) * np.int64(milli)
-        if demand > left or demand > vc_left[vc[row]]:
-            continue
-        mask = types[row]
-        brief = now_s + run_time_s[q] <= shadow_s
-        if not brief and demand > spare:
-            mask = mask & ~promised
-        end = place(rule, num_gpus[row], milli, worker_gpus[row], mask, free, idle, type_idle, node_first, node_type,
-                    node_gpus, gpu_node, out, at)
-        if end < 0:
-            continue
-        if not brief and node_type[gpu_node[out[at]]] == reserved:
-            spare -= demand
-        left -= demand
-        vc_left[vc[row]] -= demand
-        rows[count] = row
-        ends[count] = end
-        at = end
-        count += 1
-    return count

@@ -15,28 +15,54 @@ INPUTS = {"60": "philly_60.csv", "1k": "philly_1k.csv", "5k": "philly_5k.csv"}
 SIMULATED = {"semantics": "as-simulated"}
 STABLE = {"ties": "previous", "replace": "all"}
 POLICIES = {
-    "fifo": ("fifo", {}), "fjf": ("fifo-skip", {}), "shortest": ("srtf", STABLE), "shortest-gpu": ("srsf", STABLE),
-    "dlas": ("tiresias", {**SIMULATED, "by": "time"}), "dlas-gpu": ("tiresias", SIMULATED),
-    "dlas-gpu-1": ("tiresias", {**SIMULATED, "promote": 1}), "dlas-gpu-8": ("tiresias", {**SIMULATED, "promote": 8}),
+    "fifo": ("fifo", {}),
+    "fjf": ("fifo-skip", {}),
+    "shortest": ("srtf", STABLE),
+    "shortest-gpu": ("srsf", STABLE),
+    "dlas": ("tiresias", {**SIMULATED, "by": "time"}),
+    "dlas-gpu": ("tiresias", SIMULATED),
+    "dlas-gpu-1": ("tiresias", {**SIMULATED, "promote": 1}),
+    "dlas-gpu-8": ("tiresias", {**SIMULATED, "promote": 8}),
 }
 #: Every run of the oracle of these policies. Theirs called sjf is smallest-first and plain gittins needs a service
 #: distribution: no policy of ours yet.
 RUNS = [
-    "60_n4g4_fifo_count", "60_n4g4_fifo_yarn", "60_n4g4_fjf_count", "60_n4g4_shortest_count", "60_n4g4_shortest-gpu_count",
-    "60_n4g4_dlas_count", "60_n4g4_dlas-gpu_count", "1k_n8g8_fifo_count", "1k_n8g8_fifo_yarn", "1k_n8g8_fjf_count",
-    "1k_n8g8_fjf_yarn", "1k_n8g8_shortest_count", "1k_n8g8_shortest-gpu_count", "1k_n8g8_shortest-gpu_yarn_fixed",
-    "1k_n8g8_dlas_count", "1k_n8g8_dlas-gpu_count", "1k_n8g8_dlas-gpu-1_count", "1k_n8g8_dlas-gpu-8_count",
-    "5k_n32g8_fifo_yarn", "5k_n32g8_fjf_yarn", "5k_n32g8_shortest-gpu_yarn_fixed", "5k_n32g8_dlas-gpu_yarn",
+    "60_n4g4_fifo_count",
+    "60_n4g4_fifo_yarn",
+    "60_n4g4_fjf_count",
+    "60_n4g4_shortest_count",
+    "60_n4g4_shortest-gpu_count",
+    "60_n4g4_dlas_count",
+    "60_n4g4_dlas-gpu_count",
+    "1k_n8g8_fifo_count",
+    "1k_n8g8_fifo_yarn",
+    "1k_n8g8_fjf_count",
+    "1k_n8g8_fjf_yarn",
+    "1k_n8g8_shortest_count",
+    "1k_n8g8_shortest-gpu_count",
+    "1k_n8g8_shortest-gpu_yarn_fixed",
+    "1k_n8g8_dlas_count",
+    "1k_n8g8_dlas-gpu_count",
+    "1k_n8g8_dlas-gpu-1_count",
+    "1k_n8g8_dlas-gpu-8_count",
+    "5k_n32g8_fifo_yarn",
+    "5k_n32g8_fjf_yarn",
+    "5k_n32g8_shortest-gpu_yarn_fixed",
+    "5k_n32g8_dlas-gpu_yarn",
 ]
 
 
 def read(path: Path) -> Trace:
     """Their input as a trace (the reader of traces/ has its own tests)."""
     table = pd.read_csv(path)
-    return Trace.from_columns({
-        "job_id": table["job_id"].astype(str), "submit_s": table["submit_time"], "duration_s": table["duration"],
-        "num_gpus": table["num_gpu"],
-    })
+    return Trace.from_columns(
+        {
+            "job_id": table["job_id"].astype(str),
+            "submit_s": table["submit_time"],
+            "duration_s": table["duration"],
+            "num_gpus": table["num_gpu"],
+        }
+    )
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -13,12 +13,12 @@ from policies.fifo import Fifo
 from policies.mechanisms import Ordered, Preemptive
 from policies.registry import names
 from sim.api import Decision, Placement, Policy, PolicyError, param
-from tests.policies.runner import runner
+from sim.cli.schedulers import replay as runner
 
 PREEMPTIVE = ("las", "srsf", "srtf", "tiresias")
 RULES = ("count", "first-fit", "best-fit")
 VARIANTS: list[tuple[str, dict[str, str]]] = [
-    *((name, {}) for name in names() if name != "mechanisms"),
+    *((name, {}) for name in names()),
     *((name, {"placement": rule}) for name in ("fifo", "easy", "srsf") for rule in RULES),
     *((name, {"replace": "all"}) for name in PREEMPTIVE),
     *((name, {"ties": "previous"}) for name in PREEMPTIVE),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from itertools import combinations, pairwise, product
 
@@ -313,23 +312,6 @@ def test_the_table_equals_brute_force_on_a_real_problem():
     assert math.isfinite(truth)
     assert best.min() == pytest.approx(truth, rel=1e-12)
     assert plans[int(best.argmin())].iteration_s == best.min()
-
-
-@pytest.mark.slow
-def test_a_whole_trace_plans_in_25_seconds():
-    """6 models x 3 batches x gangs of 1 to 64 on three types, as in a trace of 10,000 jobs; kernels warm."""
-    planner = Planner(Performance(), [V100, P100, T4], [64, 64, 64])
-    planner.front("resnet50", 64, 2)
-    began = time.perf_counter()
-    for name, model in MODELS.items():
-        for batch, gang in product(model.gpu_batch_sizes[:3], (1, 2, 4, 8, 16, 32, 64)):
-            try:
-                planner.front(name, batch * gang, gang)
-            except RecommendError:
-                assert name == "gpt2-1.5b" and gang <= 2
-    took = time.perf_counter() - began
-    print(f"planned in {took:.1f} s")
-    assert took < 25
 
 
 def test_the_same_question_is_answered_from_memory():

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 from traces.load import detect, load_trace
 
 
-def test_philly_csv_all_82247_jobs_in_less_than_a_second(data_dir):
-    begin = time.perf_counter()
+def test_philly_csv_all_82247_jobs(data_dir):
     trace = load_trace(data_dir / "philly" / "philly.csv")
-    assert time.perf_counter() - begin < 1.0
     assert len(trace) == trace.provenance.rows_read == 82_247
     assert trace.provenance.counts == {"exact duplicate rows kept": 65}
     assert trace.duration_s.max() == 4_628_226 and trace.duration_s.min() == 1

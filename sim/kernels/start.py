@@ -1,0 +1,107 @@
+"""Which waiting jobs start now, without preemption: in order (`admit`), or behind a promise (`backfill`).
+
+Both walk the queue in the order of its keys and place gangs with `placement.place` on scratch copies of the free GPUs,
+so that the several starts of one decision never collide. They return rows and GPUs; nothing real is taken here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.kernels.jit import jit
+from sim.kernels.placement import place
+
+
+@jit
+def admit(
+    queue, skip, rule, num_gpus, gpu_milli, worker_gpus, types, vc, vc_left, free, idle, type_idle, node_first,
+    node_type, node_gpus, gpu_node, rows, ends, out,
+):
+    """Start waiting jobs in order; stop at the first that does not fit, or skip it.
+
+    All state arrays are scratch. Started rows go to `rows`, their GPUs to `out`, where job i has
+    out[ends[i-1]:ends[i]]. Returns the number of starts.
+    """
+    count, at = 0, 0
+    left = np.int64(0)
+    for g in range(free.size):
+        left += free[g]
+    whole = 0
+    for t in range(type_idle.size):
+        whole += type_idle[t]
+    for q in range(queue.size):
+        if left == 0:
+            break
+        row = queue[q]
+        need, milli = num_gpus[row], gpu_milli[row]
+        demand = np.int64(need) * np.int64(milli)
+        end = -1
+        if demand <= left and demand <= vc_left[vc[row]] and (milli < 1000 or need <= whole):
+            end = place(
+                rule, need, milli, worker_gpus[row], types[row], free, idle, type_idle, node_first, node_type,
+                node_gpus, gpu_node, out, at,
+            )
+        if end < 0:
+            if skip:
+                continue
+            break
+        left -= demand
+        if milli == 1000:
+            whole -= need
+        else:
+            whole = 0
+            for t in range(type_idle.size):
+                whole += type_idle[t]
+        vc_left[vc[row]] -= demand
+        rows[count] = row
+        ends[count] = end
+        at = end
+        count += 1
+    return count
+
+
+@jit
+def backfill(
+    queue, estimate_s, served_s, now_s, shadow_s, reserved, spare, rule, num_gpus, gpu_milli, worker_gpus, types, vc,
+    vc_left, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, rows, ends, out,
+):
+    """EASY: start jobs of `queue` that do not delay the job that has GPUs of type `reserved` promised at `shadow_s`.
+
+    A job may use the reserved type if it ends by then (now_s + estimate_s - served_s <= shadow_s; where the estimate is
+    unknown, NaN, it never does), or if it takes no more than the `spare` milli-GPUs that the promise leaves. Returns
+    the number of starts, as `admit`.
+    """
+    count, at = 0, 0
+    promised = np.uint64(1) << np.uint64(reserved)
+    left = np.int64(0)
+    for g in range(free.size):
+        left += free[g]
+    for q in range(queue.size):
+        if left == 0:
+            break
+        row = queue[q]
+        milli = gpu_milli[row]
+        demand = np.int64(num_gpus[row]) * np.int64(milli)
+        if demand > left or demand > vc_left[vc[row]]:
+            continue
+        mask = types[row]
+        brief = now_s + max(estimate_s[row] - served_s[row], 0.0) <= shadow_s
+        if not brief and demand > spare:
+            mask = mask & ~promised
+            if mask == np.uint64(0):
+                continue
+        end = place(
+            rule, num_gpus[row], milli, worker_gpus[row], mask, free, idle, type_idle, node_first, node_type,
+            node_gpus, gpu_node, out, at,
+        )
+        if end < 0:
+            continue
+        if not brief and node_type[gpu_node[out[at]]] == reserved:
+            spare -= demand
+        left -= demand
+        vc_left[vc[row]] -= demand
+        rows[count] = row
+        ends[count] = end
+        at = end
+        count += 1
+    return count

@@ -1,0 +1,222 @@
+"""The documentation is true: links lead somewhere, code runs, lists are those of the code, numbers those of runs."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import re
+import shutil
+import subprocess
+from itertools import chain, dropwhile, takewhile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+from policies.mechanisms import Preemptive
+from policies.registry import find, names
+from sim import schema
+from sim.cli import app
+from sim.config import load_config
+from tests.conftest import ROOT
+from traces.load import FORMATS
+from traces.schema import COLUMNS, STATUSES
+from traces.status import WORDS
+
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("experiments/**/*.md")])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FORBIDDEN = re.compile(
+    r"(?i)(?<![\w.])/(work|home|tmp|root|usr|mnt|opt|Users)/|localhost|pypi|\b(session|assistant)s?\b"
+)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def text(page: Path | str) -> str:
+    return (ROOT / page).read_text("utf-8")
+
+
+def named(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def rows(page: str, after: str = "") -> list[list[str]]:
+    """Cells of the first table behind `after`, its head left out."""
+    lines = text(page)[text(page).index(after) :].splitlines()
+    table = takewhile(lambda line: line.startswith("|"), dropwhile(lambda line: not line.startswith("|"), lines))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in list(table)[2:]]
+
+
+def anchors(page: Path) -> set[str]:
+    """Names of a page's headings as they are linked to: lower case, blanks to dashes, no punctuation."""
+    heads = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), f"{named(page)}: {link}"
+        assert not anchor or anchor in anchors(target), f"{named(page)}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_pages_name_no_machine_and_no_package_index(page: Path) -> None:
+    found = FORBIDDEN.search(page.read_text("utf-8"))
+    assert not found, f"{named(page)}: {found.group(0)!r}"
+
+
+# -- lists that must be those of the code -------------------------------------------------------------------------
+
+
+def test_result_columns_are_those_of_the_schema() -> None:
+    assert text("docs/results.md") == schema.markdown(), "run: python -m sim.schema > docs/results.md"
+
+
+def test_policies_are_those_of_the_registry() -> None:
+    """Name by name, with what each declares of itself."""
+    table = {row[0].strip("`"): row for row in rows("docs/policies.md")}
+    assert tuple(table) == names()
+    for name, (_, _, preemptive, needs, source) in table.items():
+        policy = find(name)
+        assert preemptive == ("yes" if issubclass(policy, Preemptive) else "no"), name
+        declared = ["estimates"] * policy.needs_estimates + ["performance"] * policy.needs_performance
+        assert needs == (", ".join(declared) or "nothing"), name
+        assert source, name
+
+
+def test_trace_columns_are_those_of_the_schema() -> None:
+    table = [[cell.replace("&#124;", "|") for cell in row] for row in rows("docs/traces.md", "## The job table")]
+    assert [row[0].strip("`") for row in table] == [c.name for c in COLUMNS]
+    for row, column in zip(table, COLUMNS, strict=True):
+        assert row[1:3] == [column.dtype, column.unit]
+        assert (row[3] == "required") == column.required
+        assert row[4:] == [column.allowed, column.meaning]
+
+
+def test_each_format_has_a_section() -> None:
+    for name in FORMATS:
+        assert f"\n### `{name}`" in text("docs/traces.md") or name == "canonical", name
+
+
+def test_the_status_map_is_that_of_the_code() -> None:
+    table = {row[0]: row[1] for row in rows("docs/traces.md", "## How a job ended")}
+    assert tuple(table) == STATUSES
+    assert table == {s: ", ".join(w for w, to in WORDS.items() if to == s and w != s) for s in STATUSES}
+
+
+def test_each_room_of_the_house_is_on_the_map() -> None:
+    """Whatever the README names is there, and each module is in the architecture's list of its folder."""
+    for row in rows("README.md", "## Map"):
+        for name in re.findall(r"`([\w./-]+)`", row[0]):
+            assert (ROOT / name).exists(), name
+    page = text("docs/architecture.md")
+    for folder in ("traces", "sim", "policies", "analysis"):
+        section = page.split(f"### `{folder}/`")[1].split("\n##")[0]
+        lines = (line for line in section.splitlines() if line.startswith("|"))
+        on_the_map = set(re.findall(r"[\w/]+(?:\.py|\.toml|/)", "\n".join(lines)))
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            if file.name != "__init__.py":
+                assert file.name in on_the_map, f"{named(file)} is not in docs/architecture.md"
+        there = {f.name for f in (ROOT / folder).rglob("*") if f.is_file()}
+        assert not {f for f in on_the_map if not f.endswith("/")} - there, folder
+
+
+def test_layers_are_those_that_the_linter_holds() -> None:
+    import tomllib
+
+    contracts = tomllib.loads(text("pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    held = [re.findall(r"[\w.]+", layer) for layer in contracts[0]["layers"]]
+    drawn = text("docs/architecture.md").split("## Who may import whom")[1].split("```")[1]
+    said = [re.findall(r"[\w.]+", line) for line in drawn.splitlines()[1:]]
+    assert list(chain(*said)) == list(chain(*held))
+
+
+# -- code that must run, figures that must be so --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty folder in which `hetsim run` was called once, as the README does, with fewer jobs."""
+    folder = tmp_path_factory.mktemp("docs")
+    hetsim(folder, "run", "--jobs", "40", "--quiet")
+    return folder
+
+
+def hetsim(folder: Path, *words: str) -> str:
+    """What the program prints, called in a folder."""
+    with contextlib.chdir(folder):
+        done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_python_on_the_page_runs(page: str, workplace: Path, monkeypatch: pytest.MonkeyPatch,
+                                 capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = [code for language, code in FENCE.findall(text(page)) if language == "python"]
+    assert blocks
+    monkeypatch.chdir(workplace)
+    for code in blocks:
+        exec(compile(code, page, "exec"), {})
+        assert "count" in capsys.readouterr().out
+
+
+def test_the_tutorial_shows_what_its_commands_print(workplace: Path) -> None:
+    """Each line that it shows is printed by the commands above it; its jobs and settings can be used."""
+    page = text("docs/tutorial.md")
+    for command in re.findall(r"^hetsim (run --policy .*|audit .*)$", page, re.MULTILINE):
+        hetsim(workplace, *command.split())
+    shown = next(code for language, code in FENCE.findall(page) if language == "text")
+    printed = hetsim(workplace, *re.search(r"^hetsim (compare .*)$", page, re.MULTILINE)[1].split())
+    squeezed = {re.sub(r"\s+", " ", line) for line in printed.splitlines()}
+    for line in shown.splitlines():
+        assert re.sub(r"\s+", " ", line) in squeezed, line
+    blocks = dict(FENCE.findall(page))
+    (workplace / "jobs.csv").write_text(blocks["csv"])
+    for command in re.findall(r"^hetsim (trace check .*|run --trace .*)$", page, re.MULTILINE):
+        hetsim(workplace, *command.split())
+    (workplace / "experiment.toml").write_text(blocks["toml"])
+    assert load_config(workplace / "experiment.toml").engine.mtbf_h == 2000
+
+
+def table_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("experiments_table", ROOT / "experiments" / "table.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_rows_of_the_comparison_are_what_runs_give(tmp_path: Path) -> None:
+    """Two of its rows made anew, a plain policy and a planner; each other policy has a row."""
+    script = table_script()
+    table = text("README.md").split("<!-- table: experiments/all-policies.toml -->\n")[1].split("\n\n")[0].splitlines()
+    assert tuple(table[:2]) == script.HEAD
+    by_name = {line.split("|")[1].strip(): line for line in table[2:]}
+    assert sorted(by_name) == list(names())
+    for name in ("fifo-skip", "homogeneous"):
+        assert script.row(name, script.simulate(name, tmp_path / name)) == by_name[name]
+
+
+def test_the_experiment_is_the_default_run() -> None:
+    """`make sim` and the table are the same run: nothing in the file differs from the defaults."""
+    from sim.workload import resolved
+
+    file, plain = (resolved(load_config(path)) for path in (ROOT / "experiments" / "all-policies.toml", None))
+    assert file == plain
+
+
+def test_the_picture_is_small() -> None:
+    assert (ROOT / "docs" / "images" / "jct-cdf.png").stat().st_size < 150_000
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_the_two_commands_are_targets() -> None:
+    listed = subprocess.run(["make", "help"], cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    for target in re.findall(r"^make (\w+)", text("README.md"), re.MULTILINE):
+        assert re.search(rf"^  {target}\s", listed, re.MULTILINE), target
