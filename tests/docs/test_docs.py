@@ -220,3 +220,21 @@ def test_the_two_commands_are_targets() -> None:
     listed = subprocess.run(["make", "help"], cwd=ROOT, text=True, capture_output=True, check=True).stdout
     for target in re.findall(r"^make (\w+)", text("README.md"), re.MULTILINE):
         assert re.search(rf"^  {target}\s", listed, re.MULTILINE), target
+
+
+def test_each_answered_report_names_tests_that_exist() -> None:
+    sources = [file.read_text("utf-8") for file in ROOT.glob("tests/**/*.py")]
+    defined = {name for source in sources for name in re.findall(r"^def (test_\w+)", source, re.MULTILINE)}
+    claimed = re.findall(r"`(test_\w+)`", text("docs/user-reports.md"))
+    assert len(claimed) >= 30
+    assert not [name for name in claimed if name not in defined]
+
+
+def test_each_column_has_its_unit_in_the_metadata() -> None:
+    """The unit that a name ends in is the one that the metadata says."""
+    for table, columns in schema.FILES.items():
+        for field in columns:
+            unit = field.metadata[b"unit"].decode()
+            for suffix, expected in (("_s", "s"), ("_gib", "GiB"), ("_usd", "USD"), ("_milli", "1/1000 GPU")):
+                if field.name.endswith(suffix):
+                    assert unit == expected, (table, field.name)
