@@ -27,6 +27,12 @@ from traces.trace import Trace
 REFERENCE_NODE_GPUS = 8
 
 
+def reference_layout(num_gpus: int) -> tuple[int, ...]:
+    """GPUs of a reference gang on each node: as few 8-GPU nodes as hold it."""
+    full, rest = divmod(num_gpus, REFERENCE_NODE_GPUS)
+    return (REFERENCE_NODE_GPUS,) * full + ((rest,) if rest else ())
+
+
 class ProgressError(HetsimError):
     """A trace whose jobs cannot be turned into work by the rule asked for."""
 
@@ -120,9 +126,7 @@ class Modelled:
                 allowed="both on each job",
                 todo="Let hetsim assign models, or use --work recorded.",
             )
-        full, rest = divmod(num_gpus, REFERENCE_NODE_GPUS)
-        layout = (REFERENCE_NODE_GPUS,) * full + ((rest,) if rest else ())
-        on_reference = self._yardstick.data_parallel(model, batch, reference, layout)
+        on_reference = self._yardstick.data_parallel(model, batch, reference, reference_layout(num_gpus))
         types = 0
         for t, gpu in enumerate(self._cluster.types):
             if self._performance.fits(model, batch, gpu, num_gpus):

@@ -10,7 +10,7 @@ from sim.cluster import ClusterSpec
 from sim.config import RunConfig
 from sim.hardware import GpuType, gpu_type
 from sim.performance import MODELS, Performance
-from sim.progress import Modelled, Recorded, Truth
+from sim.progress import Modelled, Recorded, Truth, reference_layout
 from traces.assign import ModelChoice, assign
 from traces.load import head, load_trace, scale_load
 from traces.synthetic import GENERATORS, generate
@@ -27,11 +27,15 @@ GANGS = {"lstm-lm": (1, 8), "transformer": (1, 8), "gpt2-1.5b": (8, 1_000_000)}
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A trace made ready for a cluster; `performance` is None where durations are replayed as recorded."""
+    """A trace made ready for a cluster; `performance` is None where durations are replayed as recorded.
+
+    `worth_gpus` is what the whole cluster can do on this trace, in GPUs of the kind that durations were recorded on.
+    """
 
     trace: Trace
     truth: Truth
     performance: Performance | None
+    worth_gpus: float
 
     @property
     def true_s(self) -> np.ndarray:
@@ -72,14 +76,38 @@ def prepare(config: RunConfig, cluster: ClusterSpec) -> Workload:
         A trace that cannot be used as asked.
     """
     trace = read_trace(config)
-    if config.load is not None:
-        trace = scale_load(trace, cluster.num_gpus, config.load)
     if config.work == "recorded":
-        return Workload(trace, Recorded(trace, cluster), None)
+        worth = float(cluster.num_gpus)
+        trace = trace if config.load is None else scale_load(trace, worth, config.load)
+        return Workload(trace, Recorded(trace, cluster), None, worth)
     performance = Performance(links=cluster.links)
     reference = gpu_type(config.reference)
     trace = with_models(trace, performance, reference, config.seed)
-    return Workload(trace, Modelled(trace, cluster, performance, reference), performance)
+    worth = worth_gpus(trace, cluster, performance, reference)
+    trace = trace if config.load is None else scale_load(trace, worth, config.load)
+    return Workload(trace, Modelled(trace, cluster, performance, reference), performance, worth)
+
+
+def worth_gpus(trace: Trace, cluster: ClusterSpec, performance: Performance, reference: GpuType) -> float:
+    """What a cluster can do on a trace, in GPUs of the reference type: sum over types of GPUs × mean relative speed.
+
+    The speed of a type is that of the gangs asked for, data-parallel on 8-GPU nodes, against the reference type (0
+    where their memory does not fit), averaged over the trace by recorded GPU time. Without it a load of 0.7 on a
+    cluster of old GPUs would be an overload that no number shows.
+    """
+    gpu_s = trace.duration_s * trace.num_gpus * trace.gpu_milli
+    classes: dict[tuple[str, int, int], float] = {}
+    columns = zip(trace.model.tolist(), trace.batch_size.tolist(), trace.num_gpus.tolist(), strict=True)
+    for key, share in zip(columns, gpu_s.tolist(), strict=True):
+        classes[key] = classes.get(key, 0.0) + share
+    worth = total = 0.0
+    for (model, batch, gang), share in classes.items():
+        layout = reference_layout(gang)
+        rates = [performance.data_parallel(model, batch, gpu, layout).rate for gpu in (reference, *cluster.types)]
+        if rates[0] > 0:
+            total += share
+            worth += share * float(np.dot(np.array(rates[1:]) / rates[0], cluster.gpus_by_type()))
+    return worth / total if total > 0 and worth > 0 else float(cluster.num_gpus)
 
 
 def with_models(trace: Trace, performance: Performance, reference: GpuType, seed: int) -> Trace:

@@ -22,7 +22,7 @@ def span_s(trace: Trace) -> float:
     return span if span > 0 else float(trace.duration_s.max())
 
 
-def offered_load(trace: Trace, capacity_gpus: int) -> float:
+def offered_load(trace: Trace, capacity_gpus: float) -> float:
     """GPU time asked for over GPU time there is: sum(demand_gpu_s) / (span_s x capacity_gpus).
 
     Above 1 the queue grows as long as jobs keep coming. Where nothing takes any time, the load is 0.
@@ -54,7 +54,7 @@ def head(trace: Trace, jobs: int) -> Trace:
     return replace(trace.select(slice(0, jobs)), provenance=_noted(trace, note))
 
 
-def scale_load(trace: Trace, capacity_gpus: int, load: float) -> Trace:
+def scale_load(trace: Trace, capacity_gpus: float, load: float) -> Trace:
     """Move submissions together or apart so that `offered_load` on `capacity_gpus` is `load`.
 
     submit_s' = first + (submit_s - first) x offered_load / load. Run times do not change; daily and weekly
@@ -74,7 +74,7 @@ def scale_load(trace: Trace, capacity_gpus: int, load: float) -> Trace:
                          got="no GPU time" if now == 0 else "all jobs submitted at once",
                          allowed="jobs with run times, submitted at different times")
     factor = now / load
-    note = f"submissions stretched by {factor:.6g}: load {now:.4g} to {load:g} on {capacity_gpus} GPUs"
+    note = f"submissions stretched by {factor:.6g}: load {now:.4g} to {load:g} on {capacity_gpus:,.4g} GPUs"
     submit_s = first + (trace.submit_s - first) * factor
     return trace.replace(provenance=_noted(trace, note), submit_s=submit_s)
 

@@ -166,6 +166,11 @@ def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
     days = float(trace.submit_s[-1] - trace.submit_s[0]) / 86_400
     lines = [f"{len(trace):,} jobs of {trace.provenance.source} over {days:,.1f} days on {cluster.name} "
              f"({cluster.num_gpus:,} GPUs); load {load['total']:.2f} by recorded durations"]
+    if workload.performance is not None:
+        by_speed = load["total"] * cluster.num_gpus / workload.worth_gpus
+        lines[0] += f", {by_speed:.2f} by modelled speed (it is worth {workload.worth_gpus:,.1f} reference GPUs)"
+        if by_speed > 1 >= max(load["by_type"].values()):
+            lines.append(f"load {by_speed:.2f} by modelled speed, above 1: queues grow")
     lines += [f"load {value:.2f} on {name}, above 1: more is asked for than it can do, queues grow"
               for name, value in load["by_type"].items() if value > 1]
     lacking = load["gpu_hours_without_type"]

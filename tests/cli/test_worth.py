@@ -1,0 +1,35 @@
+"""What a cluster is worth in reference GPUs, so that a load means the same on old and new GPUs."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.clusters import load_cluster
+from sim.config import RunConfig
+from sim.hardware import gpu_type
+from sim.performance import Performance
+from sim.workload import prepare, worth_gpus
+from tests.helpers import jobs
+from traces.window import offered_load
+
+
+def test_a_cluster_of_the_reference_type_is_worth_its_gpus() -> None:
+    trace = jobs([(0, 100, 1), (50, 10, 8)], model=["resnet50"] * 2, batch_size=[64, 512])
+    assert worth_gpus(trace, load_cluster("v100:5x4"), Performance(), gpu_type("V100")) == pytest.approx(20)
+
+
+def test_a_slower_type_is_worth_its_relative_speed() -> None:
+    trace = jobs([(0, 100, 1)], model=["resnet50"], batch_size=[64])
+    rate = {name: Performance().data_parallel("resnet50", 64, gpu_type(name), (1,)).rate for name in ("V100", "P100")}
+    worth = worth_gpus(trace, load_cluster("v100:1x4+p100:2x4"), Performance(), gpu_type("V100"))
+    assert worth == pytest.approx(4 + 8 * rate["P100"] / rate["V100"])
+
+
+def test_the_load_asked_for_counts_speeds_and_not_gpus() -> None:
+    config = RunConfig(jobs=200, seed=1, load=0.5)
+    work = prepare(config, load_cluster("gavel"))
+    assert work.worth_gpus < 108
+    assert offered_load(work.trace, work.worth_gpus) == pytest.approx(0.5)
+    recorded = prepare(config.model_copy(update={"work": "recorded"}), load_cluster("gavel"))
+    assert recorded.worth_gpus == 108
+    assert offered_load(recorded.trace, 108) == pytest.approx(0.5)
