@@ -36,7 +36,7 @@ class Nodes(Settings):
     gpus: int = setting(..., "GPUs of each", unit="GPU", ge=1, le=MAX_GPUS_PER_NODE)
     rack_size: int | None = setting(
         None, "nodes of a rack, which these nodes fill one after the other; left out: all such nodes of the "
-        "file stand in one rack", unit="nodes", ge=1)
+        "file stand in one rack", unit="nodes", ge=1, le=MAX_GPUS)
 
 
 class LinkSettings(Settings):

@@ -68,8 +68,12 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     def refused(what: str, got: str | None) -> ConfigError:
         return ConfigError(f"the file {what}", where=str(path), got=got, allowed="a TOML file in UTF-8")
 
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+        raise refused("cannot be read", "a pipe, socket or device")
     try:
         return tomllib.loads(Path(path).read_text("utf-8-sig"))
+    except RecursionError:
+        raise refused("is nested too deeply", None) from None
     except OSError as error:
         raise refused("cannot be read", error.strerror) from None
     except UnicodeDecodeError as error:

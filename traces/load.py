@@ -42,8 +42,8 @@ def load_trace(path: str | Path, format: str | None = None, **options: Any) -> T
     if format is not None and format not in FORMATS:
         raise TraceError("unknown trace format", where="--format", got=format, allowed=", ".join(FORMATS),
                          todo=did_you_mean(format, FORMATS))
-    reader = FORMATS[format] if format is not None else detect(path)
     _check_there(path)
+    reader = FORMATS[format] if format is not None else detect(path)
     if path.is_dir() and not reader.folders:
         raise TraceError("a folder, not a file", where=str(path), allowed=f"a file of format {reader.name!r}")
     for name in options:
@@ -89,6 +89,9 @@ def _check_there(path: Path) -> None:
             "no such file", where=str(path), got=str(path.absolute()),
             allowed=f"a trace of format {', '.join(FORMATS)}", todo=f"Public files are at: {known}",
         )
+    if not (path.is_file() or path.is_dir()):  # a pipe that nobody writes to would be waited for
+        raise TraceError("neither a file nor a folder", where=str(path), got="a pipe, socket or device",
+                         allowed="a file", todo="Write the trace to a file first.")
 
 
 def _nearest(start: Head) -> str:

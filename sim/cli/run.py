@@ -96,9 +96,9 @@ def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResul
     from sim.workload import prepare, resolved
 
     policy = make(config.policy, config.policy_settings)
-    cluster = load_cluster(config.cluster)
     unused = [] if quiet else _without_effect(config, policy)
     config = resolved(config)
+    cluster = load_cluster(config.cluster)
     with reserved(config, force) as folder:
         _tell(unused)
         workload = prepare(config, cluster)

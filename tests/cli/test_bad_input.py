@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from sim.cli import app
 
 HEAD = "job_id,submit_s,duration_s,num_gpus\n"
 
@@ -232,3 +237,35 @@ def test_a_run_that_came_to_the_same_folder_meanwhile_is_kept(replay, here, monk
 )
 def test_other_commands_refuse_as_plainly(hetsim, here, command, parts):
     assert_refused(hetsim(*command), parts, here)
+
+
+def test_a_pipe_that_nobody_writes_to_is_refused_and_not_waited_for(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for option in ("--trace", "--config", "--cluster"):
+        name = pipe if option != "--cluster" else tmp_path / "pipe.toml"
+        if option == "--cluster":
+            os.mkfifo(name)
+        done = CliRunner().invoke(app, ["run", option, str(name), "--out", str(tmp_path / "run")])
+        assert done.exit_code == 2, (option, done.output)
+
+
+HUGE_RACK = '[[nodes]]\ntype = "V100"\ncount = 1\ngpus = 1\nrack_size = ' + "9" * 30
+
+
+@pytest.mark.parametrize("text", ["x = " + "[" * 5000, HUGE_RACK], ids=["nested", "rack"])
+def test_a_cluster_file_beyond_all_measure_is_a_message(tmp_path, text):
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    done = CliRunner().invoke(app, ["cluster", "show", str(path)])
+    assert done.exit_code == 2, done.exception
+
+
+def test_the_generated_pai_jobs_run_on_the_cluster_that_is_said(tmp_path):
+    """The default cluster of a trace is the one that runs, not only the one that is recorded."""
+    out = tmp_path / "run"
+    arguments = ["run", "--policy", "fifo-skip", "--trace", "pai", "--jobs", "50", "--out", str(out)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    info = json.loads((out / "run.json").read_text())
+    assert info["config"]["cluster"] == info["cluster"]["name"] == "mixed"
