@@ -72,7 +72,7 @@ class Plan:
         return sum(stage.gpus for stage in self.stages)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Placement:
     """The GPUs that a job gets: int32 cluster GPU numbers, one a slot, in stage order where there is a plan."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import platform
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
@@ -81,7 +83,8 @@ def simulate(
     view = make_view(trace, cluster, ledger, truth, config, policy, performance=performance, estimate_s=estimate_s)
     policy.prepare(view)
     engine = Engine(trace, cluster, policy, truth, config, recorder, view, ledger, seed=seed, on_progress=on_progress)
-    outcome = engine.run()
+    with _collector_off():
+        outcome = engine.run()
     looped = time.perf_counter()
     tables = {
         "segments": recorder.segments_table(trace, cluster),
@@ -134,6 +137,18 @@ def simulate(
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
     timing = {"wall_s": time.perf_counter() - began, "loop_s": looped - began, "peak_mib": peak}
     return RunResult(tables, info, timing)
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """No garbage collection while the loop runs: it makes no cycles, and looking for some walks the whole calendar."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def cluster_names(cluster: ClusterSpec) -> list[str]:

@@ -158,21 +158,27 @@ def _without_effect(config: RunConfig, policy: Policy) -> list[str]:
 
 def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
     """What is replayed, before it is: size, load by type, and what was done to the trace."""
+    import numpy as np
+
     from sim.workload import gpus_by_type
     from traces.describe import load_by_type
 
     trace = workload.trace
     load = load_by_type(trace, gpus_by_type(cluster))
-    days = float(trace.submit_s[-1] - trace.submit_s[0]) / 86_400
+    arrivals_s = float(trace.submit_s[-1] - trace.submit_s[0])
+    days = arrivals_s / 86_400
     lines = [f"{len(trace):,} jobs of {trace.provenance.source} over {days:,.1f} days on {cluster.name} "
              f"({cluster.num_gpus:,} GPUs); load {load['total']:.2f} by recorded durations"]
+    # Where few jobs come within a run time of each other, a load above 1 is no queue that grows.
+    mean_run_s = np.average(trace.duration_s, weights=trace.num_gpus * trace.gpu_milli)
+    settled = arrivals_s / (arrivals_s + mean_run_s) if arrivals_s > 0 else 1.0
+    lines += [f"load {value:.2f} on {name}, above 1: more is asked for than it can do, queues grow"
+              for name, value in load["by_type"].items() if value * settled > 1]
     if workload.performance is not None:
         by_speed = load["total"] * cluster.num_gpus / workload.worth_gpus
         lines[0] += f", {by_speed:.2f} by modelled speed (it is worth {workload.worth_gpus:,.1f} reference GPUs)"
-        if by_speed > 1 >= max(load["by_type"].values()):
+        if by_speed * settled > 1 and len(lines) == 1:
             lines.append(f"load {by_speed:.2f} by modelled speed, above 1: queues grow")
-    lines += [f"load {value:.2f} on {name}, above 1: more is asked for than it can do, queues grow"
-              for name, value in load["by_type"].items() if value > 1]
     lacking = load["gpu_hours_without_type"]
     lines += [f"{lacking:,.1f} GPU-hours ask for GPU types that {cluster.name} lacks"] if lacking > 0 else []
     return lines + [f"trace: {note}" for note in trace.provenance.notes] + _compiling()
