@@ -19,7 +19,7 @@ class Easy(Ordered):
 
     The first job that does not fit is promised its GPUs at the earliest time at which, by the believed ends of the
     running jobs, enough GPUs of one of its types are free (a count: the placement rule may still make it wait). A later
-    job may start now if it ends before that time, or takes only GPUs that the promise leaves. A job of unknown run time
+    job may start now if it ends by that time, or takes only GPUs that the promise leaves. A job of unknown run time
     is never taken for a brief one.
     """
 

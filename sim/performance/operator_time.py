@@ -24,7 +24,7 @@ from sim.performance.graph import MATRIX_KINDS, VALUE_BYTES, OperatorGraph, Perf
 LAUNCH_S = 7.5e-6
 """Cost of starting a kernel: 5 to 10 microseconds (Placeto's simulator has 5.7 between operators)."""
 FILL_S = 3.4e-6
-"""Half of an A100's best is reached at 1 GFLOP: 1e9 / (0.95 * 312e12).
+"""Half of the best is reached at FILL_S e_c peak FLOP: 1 GFLOP where an A100 reaches 0.95 of its peak.
 
 From Calculon's table (0.1 below 1 GFLOP, 0.6 above, 0.95 at most). The same time is assumed for all types, so
 that a smaller GPU is filled by less work.
