@@ -42,11 +42,11 @@ class Nodes(Settings):
 class LinkSettings(Settings):
     """The `[links]` table. A bandwidth may be given in Gbyte/s or in Gbit/s; the key says which."""
 
-    network_gbytes_per_s: float | None = setting(None, "each node, within a rack", unit="Gbyte/s", gt=0)
-    network_gbits_per_s: float | None = setting(None, "the same in Gbit/s", unit="Gbit/s", gt=0)
+    network_gbytes_per_s: float | None = setting(None, "each node, within a rack", unit="Gbyte/s", ge=1e-6, le=1e9)
+    network_gbits_per_s: float | None = setting(None, "the same in Gbit/s", unit="Gbit/s", ge=1e-5, le=1e10)
     rack_gbytes_per_s: float | None = setting(
-        None, "each node, between racks; left out: as within a rack", unit="Gbyte/s", gt=0)
-    rack_gbits_per_s: float | None = setting(None, "the same in Gbit/s", unit="Gbit/s", gt=0)
+        None, "each node, between racks; left out: as within a rack", unit="Gbyte/s", ge=1e-6, le=1e9)
+    rack_gbits_per_s: float | None = setting(None, "the same in Gbit/s", unit="Gbit/s", ge=1e-5, le=1e10)
     network_latency_s: float = setting(Links.network_latency_s, "between nodes", unit="s", ge=0, le=60)
     node_latency_s: float = setting(Links.node_latency_s, "within a node", unit="s", ge=0, le=60)
 
@@ -76,9 +76,9 @@ class ClusterFile(Settings):
     description: str = setting("", "one line for the list of presets")
     nodes: list[Nodes] = setting(..., "the [[nodes]] tables", allowed="one or more [[nodes]]", min_length=1)
     links: LinkSettings = setting(LinkSettings(), "bandwidths and latencies", allowed="a table")
-    prices_usd_per_gpu_h: dict[str, Annotated[float, Field(ge=0)]] = setting(
+    prices_usd_per_gpu_h: dict[str, Annotated[float, Field(ge=0, le=1e6)]] = setting(
         {}, "prices that replace the catalogue's, by GPU type", unit="USD/GPU-h",
-        allowed="TYPE = price in USD, a finite number from 0")
+        allowed="TYPE = price in USD, a number from 0 to 1,000,000")
 
 
 def load_cluster(text: str) -> ClusterSpec:

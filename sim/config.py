@@ -55,9 +55,9 @@ class EngineConfig(Settings):
     horizon_s: float | None = setting(
         None, "stop this long after the first submission; left out: run to the end",
         unit="s", gt=0, le=MAX_TIME_S)
-    quotas: dict[str, Annotated[int, Field(ge=0)]] = setting(
+    quotas: dict[str, Annotated[int, Field(ge=0, le=10**9)]] = setting(
         {}, "GPUs that each virtual cluster may hold at once; not listed: no limit", unit="GPU",
-        allowed="name = GPUs, an integer from 0, for each virtual cluster")
+        allowed="name = GPUs, an integer from 0 to 1,000,000,000, for each virtual cluster")
 
 
 _ESTIMATES = "oracle, noisy:MRE with MRE a number from 0, or column"
@@ -74,7 +74,7 @@ class RunConfig(Settings):
         "gavel", "cluster: preset, TOML file, or shorthand such as v100:8x4+t4:2x8", min_length=1)
     jobs: int | None = setting(
         None, "use the first so many jobs of the trace; left out: all", unit="jobs", ge=1)
-    seed: int = setting(0, "seed of all random numbers", allowed="an integer from 0", ge=0, lt=2**63)
+    seed: int = setting(0, "seed of all random numbers", allowed="an integer from 0 to 2**63 - 1", ge=0, lt=2**63)
     load: float | None = setting(
         None, "stretch arrivals so that the work offered is this multiple of what the cluster can do; "
         "left out: as recorded", gt=0, le=1000)
@@ -184,7 +184,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise ConfigError("a setting without a value", where="command line", got=text, allowed="name=value")
     try:
         table = tomllib.loads(f"value = {value}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, a number of thousands of digits, brackets without end
         return name.strip(), value.strip()
     return name.strip(), table["value"] if len(table) == 1 else value.strip()
 

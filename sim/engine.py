@@ -89,7 +89,8 @@ class Engine:
         while self._open and self._clock.peek() <= self._horizon:
             self._clock.step()
             if self._stuck():
-                self._close("the policy leaves it waiting on an idle cluster")
+                self._close("nodes fail faster than a job can start" if self._outages.num_down
+                            else "the policy leaves it waiting on an idle cluster")
                 break
         else:
             if self._open:

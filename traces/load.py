@@ -76,6 +76,9 @@ def detect(path: str | Path) -> Reader:
     for reader in FORMATS.values():
         if reader.knows(start):
             return reader
+    if start.first.startswith((b"\x1f\x8b", b"PK", b"BZh", b"\xfd7zXZ", b"(\xb5/\xfd")):
+        raise TraceError("the file is compressed", where=str(path), allowed="plain CSV, JSON or Parquet",
+                         todo="Unpack it first.")
     raise TraceError(
         "format not recognised", where=str(path), got=", ".join(start.header)[:200] or start.first[:40],
         allowed="; ".join(r.description for r in FORMATS.values()), todo=_nearest(start),

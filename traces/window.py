@@ -7,7 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from traces.errors import TraceError
+from traces.schema import MAX_TIME_S
 from traces.trace import Provenance, Trace
+
+MIN_LOAD = 1e-6
+"""A load below it is a typing error: the cluster would do nothing all day."""
 
 
 def demand_gpu_s(trace: Trace) -> np.ndarray:
@@ -65,8 +69,8 @@ def scale_load(trace: Trace, capacity_gpus: float, load: float) -> Trace:
     TraceError
         The load is not positive and finite, the trace asks for no GPU time, or all jobs come at once.
     """
-    if not (np.isfinite(load) and load > 0):
-        raise TraceError("value not allowed", where="load", got=load, allowed="a number above 0")
+    if not (np.isfinite(load) and load >= MIN_LOAD):
+        raise TraceError("value not allowed", where="load", got=load, allowed=f"a number from {MIN_LOAD:g}")
     now = offered_load(trace, capacity_gpus)
     first = trace.submit_s[0]
     if now == 0 or trace.submit_s[-1] == first:
@@ -76,6 +80,9 @@ def scale_load(trace: Trace, capacity_gpus: float, load: float) -> Trace:
     factor = now / load
     note = f"submissions stretched by {factor:.6g}: load {now:.4g} to {load:g} on {capacity_gpus:,.4g} GPUs"
     submit_s = first + (trace.submit_s - first) * factor
+    if np.abs(submit_s).max() > MAX_TIME_S:
+        raise TraceError("submissions would lie too far apart", where="load", got=load,
+                         allowed=f"times within {MAX_TIME_S:g} s", todo="Ask for a higher load.")
     return trace.replace(provenance=_noted(trace, note), submit_s=submit_s)
 
 

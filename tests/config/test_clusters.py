@@ -198,7 +198,7 @@ def test_a_price_in_the_file_replaces_the_catalogues_there_only(cluster):
     (NODES.replace("V100", "V1000"), r"nodes\.0\.type: unknown GPU type; got 'V1000'.*did you mean 'v100'"),
     (NODES.replace("[[nodes]]", "[[node]]"), r"node: unknown key.*did you mean 'nodes'"),
     (NODES + "[links]\nrack_gbytes_per_s = 0\n", r"links\.rack_gbytes_per_s: value not allowed; got 0"),
-    (NODES + "[links]\nrack_gbytes_per_s = inf\n", r"got inf; allowed: a finite number above 0"),
+    (NODES + "[links]\nrack_gbytes_per_s = inf\n", r"got inf; allowed: a finite number from 1e-06 to 1,000,000,000"),
     (NODES + "[links]\nnetwork_gbits_per_s = 200\nnetwork_gbytes_per_s = 25\n", "bandwidth is given twice"),
     (NODES + "[prices_usd_per_gpu_h]\nT4 = 1\n", "a price for a GPU type that the cluster lacks; got 'T4'"),
     (NODES + "[prices_usd_per_gpu_h]\nV100 = -1\n", r"prices_usd_per_gpu_h\.V100: value not allowed; got -1"),

@@ -105,8 +105,8 @@ def test_an_error_from_the_command_line_does_not_blame_the_file(write):
     ("engine.horizon_s = 0", "0", "a finite number above 0 to 100,000,000,000"),
     ("engine.retries = 1", "1", "true or false"),
     ('engine.preempted_work = "Lost"', "'Lost'", "kept, lost"),
-    ("engine.quotas = 3", "3", "name = GPUs, an integer from 0, for each virtual cluster"),
-    ("engine.quotas.a = 1.5", "1.5", "name = GPUs, an integer from 0, for each virtual cluster"),
+    ("engine.quotas = 3", "3", "name = GPUs, an integer from 0 to 1,000,000,000, for each virtual cluster"),
+    ("engine.quotas.a = 1.5", "1.5", "name = GPUs, an integer from 0 to 1,000,000,000, for each virtual cluster"),
     ("run.seed = true", "True", "an integer from 0"),
     ("run.jobs = 0", "0", "an integer from 1"),
     ("run.jobs = 1.5", "1.5", "an integer from 1"),
@@ -216,3 +216,16 @@ def test_a_number_is_taken_as_it_is_or_refused_never_bent(overhead_s):
     else:
         with pytest.raises(ConfigError):
             load_config(None, {"engine.preemption_overhead_s": overhead_s})
+
+
+@pytest.mark.parametrize("value", ["[" * 3000, "9" * 5000])
+def test_a_value_that_no_toml_reader_takes_is_text(value):
+    """Then the setting itself says what it allows, instead of a traceback."""
+    assert parse_setting(f"seed={value}") == ("seed", value)
+    with pytest.raises(ConfigError, match="an integer from 0"):
+        load_config(None, dict([parse_setting(f"seed={value}")]))
+
+
+def test_a_quota_beyond_all_clusters_is_refused():
+    with pytest.raises(ConfigError, match="1,000,000,000"):
+        load_config(None, {"engine.quotas.a": 10**16})

@@ -73,8 +73,8 @@ def test_the_load_asked_for_is_the_load_offered(load, capacity, seed):
 @pytest.mark.parametrize(
     ("trace", "capacity", "load", "part"),
     [
-        (trace_of([0, 1], [1, 1], [1, 1]), 4, 0.0, "a number above 0"),
-        (trace_of([0, 1], [1, 1], [1, 1]), 4, float("nan"), "a number above 0"),
+        (trace_of([0, 1], [1, 1], [1, 1]), 4, 0.0, "a number from 1e-06"),
+        (trace_of([0, 1], [1, 1], [1, 1]), 4, float("nan"), "a number from 1e-06"),
         (trace_of([0, 1], [1, 1], [1, 1]), 0, 1.0, "1 or more GPUs"),
         (trace_of([0, 1], [0, 0], [1, 1]), 4, 1.0, "no GPU time"),
         (trace_of([5, 5], [1, 1], [1, 1]), 4, 1.0, "all jobs submitted at once"),
