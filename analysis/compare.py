@@ -126,7 +126,7 @@ def compare(runs: Sequence[Run], *, different_traces: bool = False) -> Compariso
                 where=f"{runs[0].path} and {runs[other].path}",
                 got=f"trace hashes {str(hashes[0])[:12]} and {str(hashes[other])[:12]}",
                 allowed="one trace",
-                todo="Run both on one trace, or say that different traces are meant.",
+                todo="Run both on one trace, or pass --different-traces to pair jobs by id only.",
             )
         notes.append("The runs replayed different traces: jobs are paired by id only.")
     for what, values in (

@@ -5,6 +5,7 @@ Each function returns a Figure of its own, which `analysis.style.save` writes; `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from analysis.style import COLOURS, FORMATS, HATCHES, look, new_figure, save, st
 BINS = 400
 """A longer time series is shown as means over this many bins of equal length."""
 MAX_CURVE_POINTS = 2000
+
+MAX_RUNS = 12
+"""More curves than this in one picture are told apart by nobody."""
 
 
 def _legend(figure: Figure, axes: Axes, count: int) -> None:
@@ -205,10 +209,14 @@ def draw_all(runs: Sequence[Run], out_dir: str | Path, formats: Sequence[str] = 
     """
     if not runs:
         raise RunError("no runs to draw", got=0, allowed="one or more run folders")
+    if len(runs) > MAX_RUNS:
+        raise RunError(
+            "too many runs for one picture", got=len(runs), allowed=f"1 to {MAX_RUNS}", todo="Name those to compare."
+        )
     for kind in formats:
         if kind not in FORMATS:
             raise RunError("unknown figure format", got=kind, allowed=", ".join(FORMATS))
-    folder = Path(out_dir)
+    folder, names = Path(out_dir), labels(runs)
     figures = {
         "jct_cdf": jct_cdf(runs),
         "utilisation": utilisation_over_time(runs),
@@ -218,7 +226,8 @@ def draw_all(runs: Sequence[Run], out_dir: str | Path, formats: Sequence[str] = 
     for i, run in enumerate(runs):
         bars = explode(run.tables["segments"]["gpu_ids"])[0].size
         if 0 < bars <= MAX_GANTT_BARS and run.window_s[1] > run.window_s[0]:
-            figures["gantt" if len(runs) == 1 else f"gantt_{i + 1}"] = gantt(run)
+            label = re.sub(r"[^\w.-]+", "-", names[i])
+            figures["gantt" if len(runs) == 1 else f"gantt_{label}"] = gantt(run)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import traceback
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -25,15 +26,29 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({*_ours(), *(e.name for e in entry_points(group=ENTRY_POINTS))}))
 
 
-@cache
 def _ours() -> dict[str, type[Policy]]:
-    found = {}
+    return _read_folder()[0]
+
+
+@cache
+def _read_folder() -> tuple[dict[str, type[Policy]], dict[str, str]]:
+    """Policies of this folder by name, and what is wrong with the files that cannot be read (others still run)."""
+    found: dict[str, type[Policy]] = {}
+    broken: dict[str, str] = {}
     for module in pkgutil.iter_modules(policies.__path__):
-        if not module.ispkg and module.name != "registry":
+        if module.ispkg or module.name == "registry":
+            continue
+        name = module.name.replace("_", "-")
+        try:
             policy = _defined_in(importlib.import_module(f"policies.{module.name}"))
-            if policy is not None:
-                found[module.name.replace("_", "-")] = policy
-    return found
+        except Exception as error:  # whatever a policy's file raises is that file's trouble, not the others'
+            frames = traceback.extract_tb(error.__traceback__)
+            line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno
+            broken[name] = f"{type(error).__name__} (line {line}): {error}"
+            continue
+        if policy is not None:
+            found[name] = policy
+    return found, broken
 
 
 def _defined_in(module: Any) -> type[Policy] | None:
@@ -60,8 +75,12 @@ def find(name: str) -> type[Policy]:
         No such policy (the message lists those there are), or an entry point that is no policy.
     """
     name = name.replace("_", "-")
-    if name in _ours():
-        policy = _ours()[name]
+    ours, broken = _read_folder()
+    if name in broken:
+        raise PolicyError("the policy's file cannot be imported", where=f"policies/{name.replace('-', '_')}.py",
+                          got=broken[name], todo="Correct the file.")
+    if name in ours:
+        policy = ours[name]
     else:
         entry = next((e for e in entry_points(group=ENTRY_POINTS) if e.name == name), None)
         if entry is None:

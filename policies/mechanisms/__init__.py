@@ -109,7 +109,8 @@ class Preemptive(Placing):
     replace: str = param(
         "keep",
         choices=("keep", "all"),
-        help="keep: a running job that goes on stays on its GPUs; all: every job is placed anew at each decision",
+        help="keep: a running job that goes on stays on its GPUs, unless a better job takes them and others are "
+        "free; all: every job is placed anew at each decision",
     )
 
     ties: str = param(

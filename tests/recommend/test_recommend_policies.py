@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from policies.hetero import Hetero
 from policies.homogeneous import Homogeneous
+from policies.recommend.classes import Classes
 from sim.api import HetsimError, Jobs, Policy, PolicyError, View
 from sim.cluster import ClusterSpec, Ledger
 from sim.hardware import gpu_type
@@ -218,15 +219,16 @@ def test_what_cannot_be_planned_is_told_before_the_run():
             Desk(Hetero(), cluster((0, 1)), [job])
     with pytest.raises(HetsimError, match="unknown model"):
         Desk(Hetero(), cluster((0, 1)), [("resnet51", 64, 1)])
-    for bad in ({"patience": 0.5}, {"within": 0.0}, {"max_scale": 0.0}, {"depth": 0}):
+    for bad in ({"patience": 0.5}, {"within": 0.0}, {"max_scale": 0.0}, {"depth": 0},
+                {"efficiency": -0.1}, {"move_gain": -1.0}):
         with pytest.raises(PolicyError, match="value not allowed"):
             Desk(Hetero(**bad), cluster((0, 1)), [("resnet50", 64, 1)])
 
 
 def test_plans_are_worked_out_once_a_class(monkeypatch):
     asked = []
-    learn = Hetero._planned
-    monkeypatch.setattr(Hetero, "_planned", lambda self, *a: asked.append(a[1:]) or learn(self, *a))
+    learn = Classes.learn
+    monkeypatch.setattr(Classes, "learn", lambda self, key: asked.append(key) or learn(self, key))
     desk = Desk(Hetero(), cluster((0, 4)), [("resnet50", 64, 1)] * 50 + [("vgg16", 64, 1)] * 50)
     for _ in range(5):
         for row in list(desk.held):

@@ -1,0 +1,40 @@
+"""Policies by name: a broken file is that file's trouble, not the others'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import policies
+from policies import registry
+from sim.api import PolicyError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A second folder of policies, read afresh."""
+    monkeypatch.setattr(policies, "__path__", [*policies.__path__, str(tmp_path)])
+    for cached in (registry.names, registry._read_folder):
+        cached.cache_clear()
+    yield tmp_path
+    for cached in (registry.names, registry._read_folder):
+        cached.cache_clear()
+
+
+BROKEN = [("def f(:\n", "line 1"), ("\nimport nothing_of_the_kind\n", "ModuleNotFoundError"), ("1 / 0\n", "line 1")]
+
+
+@pytest.mark.parametrize(("text", "part"), BROKEN)
+def test_a_broken_file_is_named_and_the_others_run(folder: Path, text: str, part: str) -> None:
+    (folder / "unwell.py").write_text(text)
+    assert registry.find("fifo").name == "fifo"
+    assert "unwell" not in registry.names()
+    with pytest.raises(PolicyError, match=part) as caught:
+        registry.find("unwell")
+    assert "policies/unwell.py" in str(caught.value)
+
+
+def test_an_unknown_name_is_told_the_nearest(folder: Path) -> None:
+    with pytest.raises(PolicyError, match="did you mean 'fifo'"):
+        registry.find("fifoo")
