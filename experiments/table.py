@@ -2,12 +2,14 @@
 
     .venv/bin/python experiments/table.py [--load 0.25] [--out FOLDER]
 
-Runs that are there already are not made again. JCT and queueing are those of the jobs that finished in that run.
+Runs that are there already, made by the same code, are not made again. JCT and queueing are those of the jobs that
+finished in that run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from pathlib import Path
 from analysis.metrics import summary
 from analysis.run import load_run
 from policies.registry import names
+from sim.simulate import code_hash
 
 CONFIG = Path(__file__).with_name("all-policies.toml")
 HEAD = (
@@ -24,9 +27,10 @@ HEAD = (
 
 
 def simulate(policy: str, out: Path, *options: str) -> Path:
-    """Run one policy in a process of its own, unless its folder is there; returns the folder."""
-    if not (out / "run.json").exists():
-        asked = ["--config", str(CONFIG), "--policy", policy, "--out", str(out), *options]
+    """Run one policy in a process of its own, unless its folder is there, made by this code; returns the folder."""
+    kept = out / "run.json"
+    if not (kept.exists() and json.loads(kept.read_text("utf-8"))["code_hash"] == code_hash()):
+        asked = ["--config", str(CONFIG), "--policy", policy, "--out", str(out), "--force", *options]
         command = [sys.executable, "-m", "sim", "run", "--quiet", *asked]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return out

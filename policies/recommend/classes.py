@@ -52,9 +52,7 @@ class JobClass:
 
         See `worth_after_s`; inf where j is not better than k.
         """
-        k, j = np.indices((len(self.plans),) * 2)
-        worth = worth_after_s(self.iteration_s[k], self.price[k], self.iteration_s[j], self.price[j])
-        return np.where(j < k, worth, np.inf)
+        return worth_after_s(self.iteration_s[:, None], self.price[:, None], self.iteration_s, self.price)
 
 
 def worth_after_s(now_s: np.ndarray, price: np.ndarray, new_s: np.ndarray, new_price: np.ndarray) -> np.ndarray:
@@ -67,10 +65,11 @@ def worth_after_s(now_s: np.ndarray, price: np.ndarray, new_s: np.ndarray, new_p
 
         r (p - p' T' / T) > overhead p'    or    r > overhead p' / (p - p' T' / T).
 
-    Returns that factor of overhead; inf where the new plan is no better.
+    Returns that factor of overhead; inf where the new plan is no better (by a billionth, as numbers are rounded).
     """
     gain = price - new_price * new_s / now_s
-    return np.where(gain > 0, new_price / np.where(gain > 0, gain, 1.0), np.inf)
+    better = gain > 1e-9 * price
+    return np.where(better, new_price / np.where(better, gain, 1.0), np.inf)
 
 
 def efficiencies(counts: np.ndarray, iteration_s: np.ndarray) -> np.ndarray:

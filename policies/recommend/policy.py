@@ -224,17 +224,33 @@ class RecommendPolicy(Policy):
     # -- move ----------------------------------------------------------------------------------------
 
     def _move(self, view: View, free: Free, floors: np.ndarray) -> list[tuple[int, Placement]]:
-        """Better plans for running jobs, in submit order, on what is free and their own GPUs."""
+        """Better plans for running jobs, the first in submit order first, on what is free and their own GPUs."""
         rows = np.sort(view.running)
         rows = rows[self._plan_of[rows] > 0]
         # Work done, as time on the present GPUs.
         worked_s = view.progress_s(rows) / view.speed[rows]
         moved: list[tuple[int, Placement]] = []
+        while len(moved) < MOST_MOVES:
+            i, plan = self._first_that_pays(view, rows, worked_s, free, floors)
+            if i < 0:
+                break
+            row = int(rows[i])
+            free.give(view.gpus_of(row), int(view.jobs.vc[row]))
+            moved.append((row, self._take(view, row, plan, free)))
+            # What it left may serve one that came before it, so the walk begins anew.
+            rows, worked_s = np.delete(rows, i), np.delete(worked_s, i)
+        return moved
+
+    def _first_that_pays(
+        self, view: View, rows: np.ndarray, worked_s: np.ndarray, free: Free, floors: np.ndarray
+    ) -> tuple[int, int]:
+        """Position in `rows` of the first job that a move pays for, and its best plan; (-1, -1): none."""
         cost_s = self.move_gain * view.preemption_overhead_s
-        hopeless: dict[tuple[int, int, int], float] = {}
-        for row, done_s in zip(rows.tolist(), worked_s.tolist(), strict=True):
-            index, now, vc = int(self._class_of[row]), int(self._plan_of[row]), int(view.jobs.vc[row])
-            if done_s <= hopeless.get((index, now, vc), 0.0):
+        tried: dict[tuple[int, int, int], float] = {}
+        kinds = (self._class_of[rows], self._plan_of[rows], view.jobs.vc[rows], worked_s)
+        for i, (index, now, vc, done_s) in enumerate(zip(*(kind.tolist() for kind in kinds), strict=True)):
+            # One of its kind that has worked longer was not worth it.
+            if done_s <= tried.get((index, now, vc), 0.0):
                 continue
             known = self._classes[index]
             extra = known.counts[:now] - known.counts[now]
@@ -243,14 +259,6 @@ class RecommendPolicy(Policy):
             pays = fits & (done_s > cost_s * known.worth_s[now, :now])
             best = int(pays.argmax())
             if pays[best]:
-                moved.append((row, self._change(view, row, best, free)))
-                hopeless.clear()
-                if len(moved) == MOST_MOVES:
-                    break
-            else:
-                hopeless[index, now, vc] = done_s
-        return moved
-
-    def _change(self, view: View, row: int, best: int, free: Free) -> Placement:
-        free.give(view.gpus_of(row), int(view.jobs.vc[row]))
-        return self._take(view, row, best, free)
+                return i, best
+            tried[index, now, vc] = done_s
+        return -1, -1

@@ -29,7 +29,10 @@ from tests.helpers import by_job, nodes, segments
 from traces.trace import Trace
 
 # Iterations a second of a whole gang. On four V100 each GPU does half of what one does alone.
-RATES = {("v100", 1): 1.0, ("v100", 2): 1.8, ("v100", 4): 2.0, ("t4", 1): 0.25, ("t4", 2): 0.5, ("t4", 4): 1.0}
+RATES = {
+    ("v100", 1): 1.0, ("v100", 2): 1.8, ("v100", 4): 2.0, ("p100", 1): 0.5,
+    ("t4", 1): 0.25, ("t4", 2): 0.5, ("t4", 4): 1.0,
+}
 TOY = Performance(table=MeasuredTable({("toy", *key, True): rate for key, rate in RATES.items()}, 8, "test"))
 ZOO = Performance()
 BOTH = pytest.mark.parametrize("kind", [Hetero, Homogeneous])
@@ -108,9 +111,12 @@ def test_a_waiting_job_goes_before_an_upgrade(kind):
 
 @BOTH
 def test_a_waiting_job_takes_at_once_what_a_move_leaves(kind):
-    """Job 2 wants a T4 only: at 100 s the V100 is of no use to it, but the T4 that job 1 leaves is."""
-    trace = toys((0, 100, 1), (0, 400, 1), (0, 10, 1), gpu_type=["", "", "T4"])
-    result = replay(kind(), trace, ONE_EACH, overhead_s=10.0)
+    """Job 2 wants a T4 only: at 100 s the V100 is of no use to it, but the T4 that job 1 leaves is.
+
+    The quota of two GPUs holds throughout: a job that moves gives its share of it back first.
+    """
+    trace = toys((0, 100, 1), (0, 400, 1), (0, 10, 1), gpu_type=["", "", "T4"], vc=["a"] * 3)
+    result = replay(kind(), trace, ONE_EACH, overhead_s=10.0, quotas={"a": 2})
     assert stretches(result, "1")[1][:3] == (100, 485, "1 V100")
     assert stretches(result, "2") == [(100, 140, "1 T4", "done")]
 
@@ -120,6 +126,29 @@ def test_the_job_that_came_first_moves_up_first():
     result = replay(Hetero(), trace, nodes(("T4", 2, 1), ("V100", 1, 1)), overhead_s=10.0)
     assert [s[2] for s in stretches(result, "1")] == ["1 T4", "1 V100"]
     assert stretches(result, "2")[0][1] == 485  # not before job 1 has left the V100
+
+
+@BOTH
+def test_what_a_move_leaves_serves_the_job_that_came_first(kind):
+    """At 100 s the V100 is of use to job 2 only, which leaves a P100: job 1 moves there, not job 3, which came later.
+
+    Jobs 1 and 3 may not use the V100; job 2 came first and is on the P100.
+    """
+    wishes = ["V100", "T4|P100", "", "T4|P100"]
+    cluster = nodes(("T4", 2, 1), ("P100", 1, 1), ("V100", 1, 1))
+    trace = toys((0, 100, 1), (1, 400, 1), (0, 400, 1), (2, 400, 1), gpu_type=wishes)
+    result = replay(kind(), trace, cluster, overhead_s=10.0)
+    assert [s[2] for s in stretches(result, "2")] == ["1 P100", "1 V100"]
+    assert stretches(result, "1")[0] == (1, 100, "1 T4", "migrated")
+    assert stretches(result, "3")[0][1] > 100
+
+
+@BOTH
+def test_a_job_that_cannot_move_does_not_hold_up_those_behind_it(kind):
+    """At 100 s job 2 would like a second T4 and there is none; job 3, at work for 50 s, moves to the V100."""
+    trace = toys((0, 100, 1), (0, 12.5, 1), (0, 400, 2), (0, 400, 1), gpu_type=["", "T4", "T4", ""])
+    result = replay(kind(), trace, nodes(("T4", 2, 1), ("V100", 1, 1)), overhead_s=1.0)
+    assert stretches(result, "3")[:2] == [(50, 100, "1 T4", "migrated"), (100, 100 + 1 + 387.5, "1 V100", "done")]
 
 
 def test_a_quota_bounds_upgrades():
@@ -191,6 +220,14 @@ def test_a_lone_job_is_fast_at_any_waste_and_one_among_many_is_not(kind):
     assert all(stretches(crowd, str(i)) == [(0, 100, "1 V100", "done")] for i in range(4))
     greedy = replay(kind(efficiency=0.0), toys(*[(0, 100, 4)] * 4), cluster, overhead_s=10.0)
     assert sorted(by_job(greedy).end_s) == [50, 100, 150, 200]
+
+
+@BOTH
+def test_where_others_ask_for_the_gpus_a_job_does_not_spread_over_idle_ones(kind):
+    """Two jobs get one of four V100 each. At 20 s others ask for 4 of 4: two GPUs at 1.8 (0.9) are too wasteful."""
+    trace = toys((0, 100, 4), (0, 100, 4), (0, 20, 1))
+    result = replay(kind(), trace, nodes(("V100", 1, 4)), overhead_s=1.0)
+    assert stretches(result, "0") == stretches(result, "1") == [(0, 100, "1 V100", "done")]
 
 
 def test_how_much_a_plan_may_waste_depends_on_what_others_ask_for():
