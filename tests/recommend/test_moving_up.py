@@ -130,24 +130,23 @@ def test_the_job_that_came_first_moves_up_first():
 
 @BOTH
 def test_what_a_move_leaves_serves_the_job_that_came_first(kind):
-    """At 100 s the V100 is of use to job 2 only, which leaves a P100: job 1 moves there, not job 3, which came later.
+    """At 100 s the V100 is of use to job 3 only, which leaves a P100: job 2 moves there, not job 4, which came later.
 
-    Jobs 1 and 3 may not use the V100; job 2 came first and is on the P100.
+    Jobs 2 and 4 may not use the V100; job 3 took over the P100 from job 1 at 10 s.
     """
-    wishes = ["V100", "T4|P100", "", "T4|P100"]
-    cluster = nodes(("T4", 2, 1), ("P100", 1, 1), ("V100", 1, 1))
-    trace = toys((0, 100, 1), (1, 400, 1), (0, 400, 1), (2, 400, 1), gpu_type=wishes)
-    result = replay(kind(), trace, cluster, overhead_s=10.0)
-    assert [s[2] for s in stretches(result, "2")] == ["1 P100", "1 V100"]
-    assert stretches(result, "1")[0] == (1, 100, "1 T4", "migrated")
-    assert stretches(result, "3")[0][1] > 100
+    wishes = ["V100", "P100", "T4|P100", "V100|P100", "T4|P100"]
+    trace = toys((0, 100, 1), (0, 5, 1), (1, 400, 1), (2, 400, 1), (3, 400, 1), gpu_type=wishes)
+    result = replay(kind(), trace, nodes(("T4", 2, 1), ("P100", 1, 1), ("V100", 1, 1)), overhead_s=10.0)
+    assert [s[:3] for s in stretches(result, "3")] == [(10, 100, "1 P100"), (100, 465, "1 V100")]
+    assert stretches(result, "2")[0] == (1, 100, "1 T4", "migrated")
+    assert stretches(result, "4")[0][1] > 100
 
 
 @BOTH
 def test_a_job_that_cannot_move_does_not_hold_up_those_behind_it(kind):
     """At 100 s job 2 would like a second T4 and there is none; job 3, at work for 50 s, moves to the V100."""
     trace = toys((0, 100, 1), (0, 12.5, 1), (0, 400, 2), (0, 400, 1), gpu_type=["", "T4", "T4", ""])
-    result = replay(kind(), trace, nodes(("T4", 2, 1), ("V100", 1, 1)), overhead_s=1.0)
+    result = replay(kind(), trace, nodes(("T4", 1, 2), ("V100", 1, 1)), overhead_s=1.0)
     assert stretches(result, "3")[:2] == [(50, 100, "1 T4", "migrated"), (100, 100 + 1 + 387.5, "1 V100", "done")]
 
 
