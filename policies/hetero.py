@@ -11,6 +11,7 @@ from policies.recommend.policy import RecommendPolicy
 class Hetero(RecommendPolicy):
     """Plans each job over mixed GPU types: pipeline stages of its model, each on its own type and count.
 
-    A job waits rather than start with a plan much worse than its best one (`patience`). Worker sizes are not
-    used: the plan sizes the gang, up to `max_scale` times the one asked for.
+    A job starts with the best plan that fits and does not waste GPUs that others ask for (`efficiency`), and moves
+    to a better one when that pays (`move_gain`). Worker sizes are not used: the plan sizes the gang, up to
+    `max_scale` times the one asked for.
     """

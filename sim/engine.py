@@ -8,14 +8,16 @@ is ignored. One alarm at a time: a newer decision replaces it.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isnan
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sim.api import Decision, IllegalDecisionError, Placement, Policy, View
+from sim.api import Decision, HetsimError, IllegalDecisionError, Placement, Policy, PolicyError, View
 from sim.clock import LATE, Clock
 from sim.cluster import ClusterSpec, Ledger
 from sim.config import EngineConfig
@@ -30,6 +32,13 @@ from traces.trace import Trace
 MAX_IN_VAIN = 100_000
 """Decisions, or interruptions, in a row that get nothing done: then the run ends and says so."""
 END_STATE = {"passed": "done", "unknown": "done", "killed": "killed", "failed": "failed"}
+
+
+def described(error: BaseException) -> str:
+    """An exception in one line: what, and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 @dataclass
@@ -96,6 +105,9 @@ class Engine:
             if self._open:
                 self._clock.stop_at(self._horizon)
                 self._close("still waiting at the horizon")
+        if "" in self._state:
+            row = self._state.index("")
+            raise IllegalDecisionError("a job was lost: the policy wrote into the view", where=self._where(row))
         outages = self._outages
         return Outcome(
             self._book.first_start_s,
@@ -169,9 +181,19 @@ class Engine:
         view.now_s = now
         view.queued, view.queued_key, view.running = self._queue.rows, self._queue.keys, self._book.running
         queued, running = view.queued.size, view.running.size
-        decision = self._policy.decide(view)
+        try:
+            decision = self._policy.decide(view)
+        except HetsimError:
+            raise
+        except (Exception, SystemExit) as error:  # a guest's mistake is told as such, with its place
+            raise PolicyError("the policy failed", where=self._where(), got=described(error)) from error
         self._decisions += 1
-        changed = self._apply(decision)
+        try:
+            changed = self._apply(decision)
+        except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
+            raise IllegalDecisionError(
+                "the decision has not the form of sim.api.Decision", where=self._where(), got=described(error)
+            ) from error
         moved = len(decision.move)
         self._recorder.decision(now, queued, running, len(decision.start) + moved, len(decision.stop) + moved)
         self._decided_in_vain = 0 if changed or self._book.gpus else self._decided_in_vain + 1
@@ -183,7 +205,7 @@ class Engine:
             self._on_progress(len(self._submit) - self._open, now)
 
     def _set_alarm(self, wake_s: float) -> None:
-        if not wake_s > self._clock.now:
+        if not isinstance(wake_s, float | int | np.floating | np.integer) or not wake_s > self._clock.now:
             raise IllegalDecisionError(
                 "an alarm must lie in the future",
                 where=self._where(),
@@ -204,6 +226,7 @@ class Engine:
         self._enqueue(decision.stop)
         for row, reason in decision.reject:
             self._must(self._queue.discard(row), "only a queued job can be rejected", row)
+            self._must(isinstance(reason, str) and bool(reason.strip()), "a rejection says why, as text", row)
             self._leave(row, "rejected", reason)
         for row in decision.rekey:
             self._must(self._queue.discard(row), "only a queued job has a key", row)
@@ -220,8 +243,11 @@ class Engine:
 
     def _start(self, row: int, placement: Placement) -> None:
         """Give a job its GPUs and set the clock for its end."""
-        gpus, milli, now = placement.gpus, self._milli[row], float(self._clock.now)
+        milli, now = self._milli[row], float(self._clock.now)
         self._referee.check(now, row, placement)
+        # A copy: what the policy does with its array later is no concern of the books.
+        placement = Placement(placement.gpus.copy(), placement.plan)
+        gpus = placement.gpus
         short = self._ledger.take(gpus, milli)
         if short >= 0:
             g = int(gpus[short])
@@ -267,8 +293,14 @@ class Engine:
         if not rows:
             return
         self._view.now_s = float(self._clock.now)
-        keys = self._policy.key(self._view, np.array(rows, dtype=np.int32)).tolist()
-        for row, key in zip(rows, keys, strict=True):
+        try:
+            keys = self._policy.key(self._view, np.array(rows, dtype=np.int32)).astype(np.float64).tolist()
+            pairs = list(zip(rows, keys, strict=True))
+        except HetsimError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise PolicyError("the policy gave no key a job", where=self._where(), got=described(error)) from error
+        for row, key in pairs:
             if isnan(key):
                 raise IllegalDecisionError("a key is not a number", where=self._where(row), got=key)
             self._queue.add(row, key)

@@ -22,6 +22,10 @@ from traces.trace import Trace
 _REASON = {name: i for i, name in enumerate(schema.END_REASONS)}
 
 
+RUN_FILES = frozenset({*(f"{name}.parquet" for name in schema.FILES), "run.json", "timing.json"})
+"""All that a run folder holds; with anything else in it, a folder is not ours to replace."""
+
+
 class OutputError(HetsimError):
     """A run folder that cannot be written."""
 
@@ -223,11 +227,14 @@ def claim(folder: Path, force: bool) -> None:
                 allowed="a new or empty folder",
                 todo="Name another with --out, or overwrite it with --force.",
             )
-        if not (folder / "run.json").exists():
+        strange = sorted(entry.name for entry in folder.iterdir() if entry.name not in RUN_FILES or entry.is_dir())
+        if strange or not (folder / "run.json").exists():
             raise OutputError(
-                "the output folder holds something that is not a run",
+                "the output folder holds something that is not part of a run",
                 where=str(folder),
-                todo="--force only replaces runs (folders with a run.json). Name another with --out.",
+                got=", ".join(strange[:3]) or "no run.json",
+                allowed="with --force, a folder with the files of a run and nothing else",
+                todo="Name another with --out.",
             )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from sim import schema
-from sim.api import Policy
+from sim.api import HetsimError, Policy, PolicyError
 from sim.cluster import ClusterSpec, Ledger
 from sim.config import EngineConfig
-from sim.engine import Engine
+from sim.engine import Engine, described
 from sim.progress import Truth
 from sim.recorder import Recorder, jobs_table, nodes_table, write_run
 from sim.viewsetup import make_view
@@ -81,7 +81,13 @@ def simulate(
     began = time.perf_counter()
     ledger, recorder = Ledger(cluster), Recorder()
     view = make_view(trace, cluster, ledger, truth, config, policy, performance=performance, estimate_s=estimate_s)
-    policy.prepare(view)
+    try:
+        policy.prepare(view)
+    except HetsimError:
+        raise
+    except (Exception, SystemExit) as error:
+        where = f"policy {policy.name!r}"
+        raise PolicyError("the policy failed to prepare", where=where, got=described(error)) from error
     engine = Engine(trace, cluster, policy, truth, config, recorder, view, ledger, seed=seed, on_progress=on_progress)
     with _collector_off():
         outcome = engine.run()

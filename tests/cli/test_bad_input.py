@@ -151,7 +151,7 @@ def test_force_does_not_replace_what_is_no_run(replay, here):
     (here / "thesis" / "chapter1.tex").write_text("years of work")
     said = replay("--out", "thesis", "--force")
     assert said.code == 2
-    assert "not a run" in said.err
+    assert "not part of a run" in said.err
     assert (here / "thesis" / "chapter1.tex").read_text() == "years of work"
 
 
@@ -269,3 +269,17 @@ def test_the_generated_pai_jobs_run_on_the_cluster_that_is_said(tmp_path):
     assert done.exit_code == 0, done.output
     info = json.loads((out / "run.json").read_text())
     assert info["config"]["cluster"] == info["cluster"]["name"] == "mixed"
+
+
+@pytest.mark.parametrize("stranger", ["notes.txt", "sub/run.json"])
+def test_force_never_removes_what_is_not_part_of_a_run(tmp_path, stranger):
+    """A run.json of somebody else's, or a note beside a run, does not make a folder ours."""
+    out = tmp_path / "other"
+    precious = out / stranger
+    precious.parent.mkdir(parents=True)
+    precious.write_text("precious")
+    (out / "run.json").write_text('{"name": "another program"}')
+    arguments = ["run", "--policy", "fifo", "--jobs", "5", "--out", str(out), "--force", "--quiet"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2, done.output
+    assert precious.read_text() == "precious"

@@ -1,0 +1,99 @@
+"""A guest's policy that makes mistakes ends as one message that says what and where, never as wrong results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sim.api import Decision, Placement, Policy, View
+from sim.progress import Recorded
+from sim.simulate import simulate
+from tests.helpers import jobs, nodes
+from traces.errors import HetsimError
+
+ONE = np.array([0], dtype=np.int32)
+
+
+def leave(_: Any) -> None:
+    raise SystemExit(0)
+
+
+ANSWERS: dict[str, Any] = {
+    "nothing": lambda view: None,
+    "a dict": lambda view: {"start": []},
+    "start is None": lambda view: Decision(start=None),
+    "triples": lambda view: Decision(start=[(0, Placement(ONE), 1)]),
+    "bare rows": lambda view: Decision(start=[0]),
+    "a list of GPUs": lambda view: Decision(start=[(0, Placement([0]))]),
+    "no GPUs": lambda view: Decision(start=[(0, Placement(None))]),
+    "floats": lambda view: Decision(start=[(0, Placement(np.array([0.0])))]),
+    "a GPU that is not there": lambda view: Decision(start=[(0, Placement(np.array([99], dtype=np.int32)))]),
+    "a negative GPU": lambda view: Decision(start=[(0, Placement(np.array([-1], dtype=np.int32)))]),
+    "a job twice": lambda view: Decision(start=[(0, Placement(ONE)), (0, Placement(ONE))]),
+    "a job that is not there": lambda view: Decision(start=[(77, Placement(ONE))]),
+    "a job by name": lambda view: Decision(start=[("a", Placement(ONE))]),
+    "stops what waits": lambda view: Decision(stop=[0]),
+    "stops a list": lambda view: Decision(stop=[[1]]),
+    "rejects without a reason": lambda view: Decision(reject=[(0, None)]),
+    "wakes in the past": lambda view: Decision(wake_s=view.now_s - 1),
+    "wakes at a word": lambda view: Decision(wake_s="soon"),
+    "raises": lambda view: 1 // 0,
+    "leaves": leave,
+    "runs out": lambda view: next(iter(())),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
+def test_each_mistake_is_a_message(answer: Any) -> None:
+    @dataclass
+    class Guest(Policy):
+        """Makes one mistake."""
+
+        def decide(self, view: View) -> Decision:
+            return answer(view)
+
+    trace, cluster = jobs([(0, 10, 1), (0, 10, 1)]), nodes(("V100", 1, 2))
+    with pytest.raises(HetsimError) as caught:
+        simulate(trace, cluster, Guest(), Recorded(trace, cluster))
+    assert "at 0 s" in str(caught.value)
+
+
+@pytest.mark.parametrize("keys", [None, np.array([1.0]), [1.0, 2.0], np.array([np.nan, 1.0]), "ab"], ids=str)
+def test_keys_of_another_form_are_a_message(keys: Any) -> None:
+    @dataclass
+    class Guest(Policy):
+        """Gives keys of another form."""
+
+        def key(self, view: View, rows: np.ndarray) -> np.ndarray:
+            return keys
+
+        def decide(self, view: View) -> Decision:
+            return Decision()
+
+    trace, cluster = jobs([(0, 10, 1), (0, 10, 1)]), nodes(("V100", 1, 2))
+    with pytest.raises(HetsimError):
+        simulate(trace, cluster, Guest(), Recorded(trace, cluster))
+
+
+def test_an_array_that_the_policy_uses_again_changes_nothing_that_runs() -> None:
+    """Both jobs are placed by one array, which the policy overwrites in between."""
+
+    @dataclass
+    class Guest(Policy):
+        """Uses one array for all placements."""
+
+        def prepare(self, view: View) -> None:
+            self.array = np.zeros(1, dtype=np.int32)
+
+        def decide(self, view: View) -> Decision:
+            if not view.queued.size:
+                return Decision()
+            self.array[0] = 1 - view.idle.sum() % 2
+            return Decision(start=[(int(view.queued[0]), Placement(self.array))], wake_s=view.now_s + 1)
+
+    trace, cluster = jobs([(0, 10, 1), (0, 10, 1)]), nodes(("V100", 1, 2))
+    table = simulate(trace, cluster, Guest(), Recorded(trace, cluster)).tables["segments"].to_pandas()
+    assert sorted(ids[0] for ids in table["gpu_ids"]) == [0, 1]
