@@ -202,7 +202,7 @@ def test_a_fault_of_the_guest_is_a_finding_not_a_traceback() -> None:
         def decide(self, view: Any) -> Decision:
             raise ZeroDivisionError("oops")
 
-    assert failed(Broken)["one job: each job ends"] == "ZeroDivisionError: oops"
+    assert "the policy failed; got 'ZeroDivisionError: oops" in failed(Broken)["one job: each job ends"]
 
 
 def test_reading_what_was_not_declared_is_noticed() -> None:
