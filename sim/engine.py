@@ -78,7 +78,7 @@ class Engine:
         self._clock = Clock(initial_time=float(trace.submit_s[0]))
         self._queue = JobQueue(n)
         self._book = JobBook(trace, truth, config, recorder, view, ledger)
-        self._referee = Referee(trace, cluster, policy, truth, view, ledger)
+        self._referee = Referee(trace, cluster, policy, truth, view, ledger, self._book.vc_left)
         self._outages = Outages(cluster, self._clock, ledger, config, seed, self._on_node_down, self._ask)
         self._submit, self._milli = trace.submit_s.tolist(), trace.gpu_milli.tolist()
         self._end_s = np.full(n, np.nan)

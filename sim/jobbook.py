@@ -25,7 +25,9 @@ class JobBook:
         n = len(trace)
         self._config, self._recorder, self._view, self._ledger = config, recorder, view, ledger
         self._num_gpus, self._milli = trace.num_gpus.tolist(), trace.gpu_milli.tolist()
-        self._vc, self._vc_left = view.jobs.vc.tolist(), view.vc_left.tolist()
+        self._vc = view.jobs.vc.tolist()
+        self.vc_left: list[int] = view.vc_left.tolist()
+        """What each virtual cluster may still take (milli-GPU): the truth, of which the view's array is a copy."""
         self._total, self._reference = truth.work_total.tolist(), truth.reference_rate.tolist()
         self._attempts = trace.attempts.tolist() if config.retries else [1] * n
         self.done, self._try = [0.0] * n, [0] * n
@@ -84,8 +86,8 @@ class JobBook:
     def _charge(self, row: int, milli: int) -> None:
         """Count what a job takes (or gives back) against its virtual cluster."""
         vc = self._vc[row]
-        self._vc_left[vc] -= milli
-        self._view.vc_left[vc] = self._vc_left[vc]
+        self.vc_left[vc] -= milli
+        self._view.vc_left[vc] = self.vc_left[vc]
 
     # -- end ----------------------------------------------------------------------------------------------------------
 

@@ -267,7 +267,12 @@ def write_run(folder: Path, tables: dict[str, pa.Table], info: dict[str, Any], t
         old = folder.with_name(f".{folder.name}.old{os.getpid()}")
         if folder.exists():
             folder.rename(old)
-        temporary.rename(folder)
+        try:
+            temporary.rename(folder)
+        except BaseException:  # the earlier run comes back, whatever stopped this one, Ctrl-C too
+            if old.exists():
+                old.rename(folder)
+            raise
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise OutputError(

@@ -15,10 +15,17 @@ class Referee:
     """Checks each placement before the ledger takes its GPUs."""
 
     def __init__(
-        self, trace: Trace, cluster: ClusterSpec, policy: Policy, truth: Truth, view: View, ledger: Ledger
+        self,
+        trace: Trace,
+        cluster: ClusterSpec,
+        policy: Policy,
+        truth: Truth,
+        view: View,
+        ledger: Ledger,
+        vc_left: list[int],
     ) -> None:
         self._trace, self._cluster, self._policy, self._truth = trace, cluster, policy, truth
-        self._ledger, self._view = ledger, view
+        self._ledger, self._vc_left = ledger, vc_left
         # Columns as lists: reading one number from a list is three times as fast as from an array.
         self._num_gpus, self._milli = trace.num_gpus.tolist(), trace.gpu_milli.tolist()
         self._worker, self._mask = trace.worker_gpus.tolist(), view.jobs.types.tolist()
@@ -97,7 +104,7 @@ class Referee:
                 gpus.tolist(),
                 f"multiples of {self._worker[row]} on each node",
             )
-        wanted, left = gpus.size * self._milli[row], int(self._view.vc_left[self._vc[row]])
+        wanted, left = gpus.size * self._milli[row], self._vc_left[self._vc[row]]
         if wanted > left:
             self._refuse("the virtual cluster's quota is used up", now_s, row, f"{wanted} milli", f"{left} milli")
 

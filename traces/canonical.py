@@ -107,6 +107,11 @@ def _read_parquet(path: Path) -> tuple[dict[str, np.ndarray], None]:
     columns = {}
     for name in names:
         target = pa.string() if BY_NAME[name].dtype == "text" else None
+        kind = table.column(name).type
+        if target is None and not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+            # A timestamp or duration is a number of its own unit underneath: it would be wrong by a thousand, silently.
+            raise TraceError("column of another type", where=f"{path}, column {name!r}", got=str(kind),
+                             allowed=BY_NAME[name].allowed, todo="Write it as a number in the unit of its name.")
         try:
             cells = table.column(name).cast(target) if target else table.column(name)
             columns[name] = (pc.fill_null(cells, "") if target else cells).to_numpy()

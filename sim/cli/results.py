@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traces.errors import HetsimError
+
 if TYPE_CHECKING:
     from analysis.run import Run
 
@@ -59,7 +61,11 @@ def compare(
 
     comparison = compared(_runs(runs), different_traces=different_traces)
     if csv is not None:
-        csv.write_text(comparison.csv(), "utf-8")
+        if csv.exists():
+            raise HetsimError("the file is there already", where=str(csv), todo="Name another, or remove it.")
+        part = csv.with_name(f".{csv.name}.part")
+        part.write_text(comparison.csv(), "utf-8")
+        part.rename(csv)
     sys.stdout.write(comparison.text)
 
 

@@ -283,3 +283,23 @@ def test_force_never_removes_what_is_not_part_of_a_run(tmp_path, stranger):
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 2, done.output
     assert precious.read_text() == "precious"
+
+
+def test_a_swap_that_fails_gives_the_earlier_run_back(tmp_path, monkeypatch):
+    """Whatever happens between the two renames, one whole run is there."""
+    out = tmp_path / "run"
+    arguments = ["run", "--policy", "fifo", "--jobs", "5", "--out", str(out), "--quiet"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    rename = Path.rename
+
+    def fail(self, target):
+        if ".part" in self.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    done = CliRunner().invoke(app, [*arguments, "--force", "--seed", "3"])
+    assert done.exit_code == 2
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -245,3 +247,16 @@ def test_the_seeds_of_the_fuzz_are_whole(tmp_path):
     for data in SEEDS:
         (tmp_path / "seed").write_bytes(data)
         assert len(load_trace(tmp_path / "seed")) >= 1
+
+
+@pytest.mark.parametrize("kind", [pa.duration("ms"), pa.timestamp("ms"), pa.bool_()], ids=str)
+def test_times_of_arrow_and_flags_are_not_taken_for_seconds_or_counts(tmp_path, kind):
+    """5 s as milliseconds of Arrow's own are 5000 underneath."""
+    path = tmp_path / "t.parquet"
+    values = {"job_id": ["a"], "submit_s": [0.0], "duration_s": [5.0], "num_gpus": [1]}
+    table = pa.table(values)
+    column = "num_gpus" if pa.types.is_boolean(kind) else "duration_s"
+    cells = pa.array([1 if pa.types.is_boolean(kind) else 5000], pa.int64()).cast(kind)
+    pq.write_table(table.set_column(table.column_names.index(column), column, cells), path)
+    with pytest.raises(TraceError, match="column of another type"):
+        load_trace(path)
