@@ -100,7 +100,7 @@ class Modelled:
         )
         self._trace, self._cluster, self._performance = trace, cluster, performance
         # Default links: what a job has to do must not depend on the cluster that it is replayed on.
-        self._yardstick = Performance()
+        self._yardstick = Performance(table=performance.table, schedule=performance.schedule)
         self._gpu_node, self._gpu_type = cluster.gpu_node, cluster.gpu_type
         self._model, self._batch = trace.model.tolist(), trace.batch_size.tolist()
         self._share = (trace.gpu_milli / 1000.0).tolist()

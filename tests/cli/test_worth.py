@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from sim.clusters import load_cluster
 from sim.config import RunConfig
 from sim.hardware import gpu_type
-from sim.performance import Performance
+from sim.performance import MeasuredTable, Performance
+from sim.progress import Modelled
 from sim.workload import prepare, worth_gpus
 from tests.helpers import jobs
 from traces.window import offered_load
@@ -33,3 +37,15 @@ def test_the_load_asked_for_counts_speeds_and_not_gpus() -> None:
     recorded = prepare(config.model_copy(update={"work": "recorded"}), load_cluster("gavel"))
     assert recorded.worth_gpus == 108
     assert offered_load(recorded.trace, 108) == pytest.approx(0.5)
+
+
+def test_measured_models_keep_their_table_on_the_reference_too(data_dir: Path) -> None:
+    """A job of Gavel's table runs as long as recorded on the reference type, by the table's own rate."""
+    table = MeasuredTable.from_gavel(data_dir / "gavel" / "simulation_throughputs.json")
+    model = "ResNet-50 (batch size 64)"
+    trace = jobs([(0, 100, 1)], model=[model], batch_size=[64])
+    cluster = load_cluster("v100:1x4+k80:1x4")
+    truth = Modelled(trace, cluster, Performance(table=table), gpu_type("V100"))
+    rates = [truth.rate(0, np.array([gpu], dtype=np.int32), None) for gpu in (0, 4)]
+    assert truth.work_total[0] == pytest.approx(100 * table.rate(model, "v100", 1))
+    assert rates[0] / rates[1] == pytest.approx(table.rate(model, "v100", 1) / table.rate(model, "k80", 1))
