@@ -144,7 +144,6 @@ class Ledger:
         self.free_milli = np.full(cluster.num_gpus, WHOLE, dtype=np.int32)
         self.idle = cluster.node_gpus.copy()
         self.type_idle = cluster.gpus_by_type().astype(np.int32)
-        self.up = np.ones(cluster.num_nodes, dtype=np.bool_)
         # Own, writable copies: to Numba a read-only array is another type, and kernels would compile twice.
         self.gpu_node, self.node_type = cluster.gpu_node.copy(), cluster.node_type.copy()
 
@@ -166,7 +165,6 @@ class Ledger:
         self.free_milli[span] = 0
         self.type_idle[self.cluster.node_type[node]] -= self.idle[node]
         self.idle[node] = 0
-        self.up[node] = False
 
     def node_up(self, node: int) -> None:
         """Put a node back into service, all of it free."""
@@ -174,4 +172,3 @@ class Ledger:
         self.free_milli[span] = WHOLE
         self.idle[node] = self.cluster.node_gpus[node]
         self.type_idle[self.cluster.node_type[node]] += self.idle[node]
-        self.up[node] = True

@@ -53,9 +53,7 @@ def select(
             if holder[g] < 0:
                 holder[g] = i
         vc_left[vc[row]] += np.int64(milli) * slot_n[row]
-    left = np.int64(0)
-    for g in range(free.size):
-        left += free[g]
+    left = np.int64(free.sum())
     count, at, i, q = 0, 0, 0, 0
     while left > 0 and (i < run.size or q < queue.size):
         from_run = i < run.size and (q >= queue.size or run_key[i] <= queue_key[q])

@@ -23,12 +23,7 @@ def admit(
     out[ends[i-1]:ends[i]]. Returns the number of starts.
     """
     count, at = 0, 0
-    left = np.int64(0)
-    for g in range(free.size):
-        left += free[g]
-    whole = 0
-    for t in range(type_idle.size):
-        whole += type_idle[t]
+    left, whole = np.int64(free.sum()), np.int64(type_idle.sum())
     for q in range(queue.size):
         if left == 0:
             break
@@ -49,9 +44,7 @@ def admit(
         if milli == 1000:
             whole -= need
         else:
-            whole = 0
-            for t in range(type_idle.size):
-                whole += type_idle[t]
+            whole = np.int64(type_idle.sum())
         vc_left[vc[row]] -= demand
         rows[count] = row
         ends[count] = end
@@ -73,9 +66,7 @@ def backfill(
     """
     count, at = 0, 0
     promised = np.uint64(1) << np.uint64(reserved)
-    left = np.int64(0)
-    for g in range(free.size):
-        left += free[g]
+    left = np.int64(free.sum())
     for q in range(queue.size):
         if left == 0:
             break
