@@ -47,18 +47,23 @@ class IllegalDecisionError(HetsimError):
 
 @dataclass(frozen=True)
 class Stage:
-    """One pipeline stage: consecutive operators of a model, on `gpus` GPUs of one type (replicas of the stage)."""
+    """One pipeline stage: consecutive operators of a model, on `gpus` GPUs of one type: gpus / tensor replicas."""
 
     first_op: int
     last_op: int
     """Inclusive."""
     gpu_type: str
     gpus: int
+    tensor: int = 1
+    """GPUs that share each operator of a replica (tensor parallelism); they follow each other in the placement."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How one job's model runs: stages in order, and micro-batches an iteration. One stage: data parallelism."""
+    """How one job's model runs: stages in order, and micro-batches an iteration. One stage: data parallelism.
+
+    With `chunks` = v > 1 (interleaved 1F1B) there are v p stages, and stage s runs on the GPUs of stage s mod p.
+    """
 
     stages: tuple[Stage, ...]
     micro_batches: int = 1
@@ -66,10 +71,23 @@ class Plan:
     """Predicted time of an iteration, as the planner believed it."""
     memory_gib: tuple[float, ...] = ()
     """Peak memory of a GPU of each stage."""
+    schedule: str = ""
+    """'1f1b', 'gpipe', 'interleaved' or 'async'; empty: that of the performance model."""
+    chunks: int = 1
+    """Stages that each GPU runs (interleaved 1F1B)."""
+    recompute: bool = False
+    """Backward computes each block's activations again instead of keeping them."""
+    zero: int = 0
+    """Stage of ZeRO: 1 shards the optimizer's state over a stage's replicas, 2 gradients too, 3 weights too."""
+
+    @property
+    def devices(self) -> tuple[Stage, ...]:
+        """The stages that hold GPUs of their own: all of them, unless stages are interleaved."""
+        return self.stages[: len(self.stages) // self.chunks]
 
     @property
     def num_gpus(self) -> int:
-        return sum(stage.gpus for stage in self.stages)
+        return sum(stage.gpus for stage in self.devices)
 
 
 @dataclass(slots=True, eq=False)

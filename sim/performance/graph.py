@@ -22,10 +22,30 @@ class PerformanceError(HetsimError):
 
 
 @dataclass(frozen=True, eq=False)
+class Profile:
+    """Times of a graph's operators as someone measured them.
+
+    Attributes
+    ----------
+    fwd_s, bwd_s : float64 [ops], seconds for `samples` samples on one GPU of type `gpu`.
+    samples : samples that were timed at once.
+    gpu : GPU type, by name; '' where the source does not name it.
+    source : the file, for messages.
+    """
+
+    fwd_s: np.ndarray
+    bwd_s: np.ndarray
+    samples: float
+    gpu: str
+    source: str
+
+
+@dataclass(frozen=True, eq=False)
 class OperatorGraph:
     """Operators of a model in topological order.
 
-    Arrays are read-only, float64, one entry an operator, for one sample.
+    Arrays are read-only, one entry an operator, for one sample; float64 where nothing else is said. What depends
+    on the batch is proportional to its samples; weights are not.
 
     Attributes
     ----------
@@ -38,6 +58,14 @@ class OperatorGraph:
     stored_bytes : activations that it keeps for its backward pass.
     cut_bytes : bytes that cross a cut after the operator: each output made so far that is read later, once.
     launches : kernels started forward.
+    sparse_params : of `weight_params`, those of tables of which an iteration touches few rows: they are neither
+        summed over replicas nor stepped as a whole.
+    split : bool, whether tensor parallelism divides the operator (its arithmetic, weights, inner values) among
+        GPUs; what is not split is repeated on each.
+    reduce_fwd_bytes, reduce_bwd_bytes : bytes that tensor parallelism sums over its GPUs after the operator
+        forward, and after its backward.
+    block : int64, never falling: operators of one number are recomputed together from what enters the first.
+    profile : measured times; None: they follow from the costs above.
     """
 
     name: str
@@ -53,6 +81,12 @@ class OperatorGraph:
     stored_bytes: np.ndarray
     cut_bytes: np.ndarray
     launches: np.ndarray
+    sparse_params: np.ndarray
+    split: np.ndarray
+    reduce_fwd_bytes: np.ndarray
+    reduce_bwd_bytes: np.ndarray
+    block: np.ndarray
+    profile: Profile | None = None
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -73,6 +107,7 @@ class GraphBuilder:
     sample: str
     sample_bytes: float
     rows: list[tuple] = field(default_factory=list)
+    _block: int = 0
 
     def add(
         self,
@@ -86,8 +121,15 @@ class GraphBuilder:
         stored_bytes: float = 0.0,
         inner_bytes: float = 0.0,
         launches: int = 1,
+        sparse_params: float = 0.0,
+        split: bool = False,
+        reduce_fwd_bytes: float = 0.0,
+        reduce_bwd_bytes: float = 0.0,
     ) -> int:
-        """Append an operator that reads the operators `inputs` (-1: the sample); returns its number."""
+        """Append an operator that reads the operators `inputs` (-1: the sample); returns its number.
+
+        It belongs to the block that `next_block` began last.
+        """
         read = sum(self.sample_bytes if i < 0 else self.out_bytes(i) for i in inputs)
         self.rows.append(
             (
@@ -101,18 +143,28 @@ class GraphBuilder:
                 params,
                 stored_bytes,
                 launches,
+                sparse_params,
+                split,
+                reduce_fwd_bytes,
+                reduce_bwd_bytes,
+                self._block,
             )
         )
         return len(self.rows) - 1
+
+    def next_block(self) -> None:
+        """Begin a block: what follows is recomputed together (a layer of a transformer, a residual block)."""
+        self._block += 1
 
     def out_bytes(self, op: int) -> float:
         """Bytes that an operator writes."""
         return float(self.rows[op][5])
 
-    def build(self) -> OperatorGraph:
+    def build(self, profile: Profile | None = None) -> OperatorGraph:
         """The finished graph."""
-        names, kinds, inputs, flops, read, written, inner, params, stored, launches = zip(
-            *self.rows, strict=True
+        names, kinds, inputs, *rest = zip(*self.rows, strict=True)
+        flops, read, written, inner, params, stored, launches, sparse, split, fwd, bwd, block = (
+            np.array(column, dtype=np.float64) for column in rest
         )
         # An output crosses the cuts from its producer up to just before its last reader.
         last = list(range(len(names)))
@@ -123,10 +175,12 @@ class GraphBuilder:
         cut = np.zeros(len(names))
         for producer, reader in enumerate(last):
             cut[producer:reader] += written[producer]
-        arrays = [
-            np.array(a, dtype=np.float64)
-            for a in (flops, read, written, inner, params, stored, cut, launches)
-        ]
-        for array in arrays:
+        columns = {
+            "flops_fwd": flops, "in_bytes": read, "out_bytes": written, "inner_bytes": inner,
+            "weight_params": params, "stored_bytes": stored, "cut_bytes": cut, "launches": launches,
+            "sparse_params": sparse, "split": split.astype(bool), "reduce_fwd_bytes": fwd,
+            "reduce_bwd_bytes": bwd, "block": block.astype(np.int64),
+        }  # fmt: skip
+        for array in columns.values():
             array.flags.writeable = False
-        return OperatorGraph(self.name, self.sample, names, kinds, inputs, *arrays)
+        return OperatorGraph(self.name, self.sample, names, kinds, inputs, **columns, profile=profile)
