@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -66,6 +66,8 @@ class OperatorGraph:
         forward, and after its backward.
     block : int64, never falling: operators of one number are recomputed together from what enters the first.
     profile : measured times; None: they follow from the costs above.
+    heads : attention heads (groups of them where they share keys), of which tensor parallelism gives each GPU
+        as many; 0: it has none.
     """
 
     name: str
@@ -87,9 +89,95 @@ class OperatorGraph:
     reduce_bwd_bytes: np.ndarray
     block: np.ndarray
     profile: Profile | None = None
+    heads: int = 0
 
     def __len__(self) -> int:
         return len(self.ops)
+
+    @property
+    def params(self) -> float:
+        """Trainable parameters."""
+        return float(self.weight_params.sum())
+
+    @property
+    def flops_fwd_total(self) -> float:
+        """FLOP of matrix products forward, for one sample; NaN where a source of measured times has none."""
+        return float(self.flops_fwd.sum())
+
+    @property
+    def flops_bwd(self) -> np.ndarray:
+        """float64 [ops], FLOP backward for one sample: twice the forward ones of a matrix product, else 0.
+
+        NaN where the forward ones are unknown.
+        """
+        counted = np.isin(self.kind, MATRIX_KINDS) | np.isnan(self.flops_fwd)
+        return np.where(counted, 2.0 * self.flops_fwd, 0.0)
+
+    def tensor_parallel(self, ways: int) -> OperatorGraph:
+        """The operators of one of `ways` GPUs that work on a sample together (Shoeybi et al. 2019, arXiv:1909.08053).
+
+        Of an operator that is split, a GPU has 1 / ways of the arithmetic, weights and inner traffic. Its output is
+        whole where it is summed (`reduce_fwd_bytes` > 0), else a 1 / ways of it; what it reads is what the operators
+        before it write; what it stores is divided where all that it reads is (Korthikanti et al. 2022,
+        arXiv:2205.05198, equation 2). What is not split is repeated. `reduce_*_bytes` stay those of the whole sum,
+        `cut_bytes` become what one GPU holds of what crosses.
+
+        Biases of split operators are divided too, and so is a vocabulary that `ways` does not divide.
+
+        Raises
+        ------
+        PerformanceError
+            `ways` is below 1 or does not divide the attention heads, no operator is split, or times are measured.
+        """
+        self._check_ways(ways)
+        if ways == 1:
+            return self
+        divided = self.split & (self.reduce_fwd_bytes == 0)
+        written = np.where(divided, self.out_bytes / ways, self.out_bytes)
+        read, stored = self.in_bytes.copy(), self.stored_bytes.copy()
+        for op, sources in enumerate(self.inputs):
+            known = [source for source in sources if source >= 0]
+            read[op] -= (self.out_bytes[known] - written[known]).sum()
+            if self.split[op] and len(known) == len(sources) and divided[known].all():
+                stored[op] /= ways
+        columns = {
+            name: np.where(self.split, getattr(self, name) / ways, getattr(self, name))
+            for name in ("flops_fwd", "inner_bytes", "weight_params", "sparse_params")
+        }
+        cut = _cut_bytes(self.inputs, written)
+        columns |= {"in_bytes": read, "out_bytes": written, "stored_bytes": stored, "cut_bytes": cut}
+        for array in columns.values():
+            array.flags.writeable = False
+        return replace(self, **columns, heads=self.heads // ways)
+
+    def _check_ways(self, ways: int) -> None:
+        """Raise a PerformanceError unless tensor parallelism over `ways` GPUs can be told."""
+        problem, allowed, todo = "", "1", "Use replicas or pipeline stages."
+        if ways < 1:
+            problem, allowed, todo = "tensor parallelism over no GPU", "1 or more", "Give a number of GPUs."
+        elif ways > 1 and self.profile is not None:
+            problem = "no tensor parallelism: the times were measured on the whole model"
+        elif ways > 1 and not self.split.any():
+            problem = "no tensor parallelism: none of the operators can be split"
+        elif self.heads and self.heads % ways:
+            problem = f"tensor parallelism does not divide the {self.heads} attention heads"
+            allowed = ", ".join(str(n) for n in range(1, self.heads + 1) if self.heads % n == 0)
+            todo = "Take a number of GPUs that divides them."
+        if problem:
+            raise PerformanceError(problem, where=f"model {self.name!r}", got=ways, allowed=allowed, todo=todo)
+
+
+def _cut_bytes(inputs: tuple[tuple[int, ...], ...], written: np.ndarray) -> np.ndarray:
+    """Bytes that cross the cut after each operator: an output does from its producer to just before its last reader."""
+    last = list(range(len(inputs)))
+    for reader, sources in enumerate(inputs):
+        for source in sources:
+            if source >= 0:
+                last[source] = max(last[source], reader)
+    cut = np.zeros(len(inputs))
+    for producer, reader in enumerate(last):
+        cut[producer:reader] += written[producer]
+    return cut
 
 
 @dataclass
@@ -101,11 +189,13 @@ class GraphBuilder:
     name : the model.
     sample : what a sample is, as one phrase.
     sample_bytes : size of its input.
+    heads : attention heads, see `OperatorGraph`.
     """
 
     name: str
     sample: str
     sample_bytes: float
+    heads: int = 0
     rows: list[tuple] = field(default_factory=list)
     _block: int = 0
 
@@ -166,15 +256,7 @@ class GraphBuilder:
         flops, read, written, inner, params, stored, launches, sparse, split, fwd, bwd, block = (
             np.array(column, dtype=np.float64) for column in rest
         )
-        # An output crosses the cuts from its producer up to just before its last reader.
-        last = list(range(len(names)))
-        for reader, sources in enumerate(inputs):
-            for source in sources:
-                if source >= 0:
-                    last[source] = max(last[source], reader)
-        cut = np.zeros(len(names))
-        for producer, reader in enumerate(last):
-            cut[producer:reader] += written[producer]
+        cut = _cut_bytes(inputs, written)
         columns = {
             "flops_fwd": flops, "in_bytes": read, "out_bytes": written, "inner_bytes": inner,
             "weight_params": params, "stored_bytes": stored, "cut_bytes": cut, "launches": launches,
@@ -183,4 +265,4 @@ class GraphBuilder:
         }  # fmt: skip
         for array in columns.values():
             array.flags.writeable = False
-        return OperatorGraph(self.name, self.sample, names, kinds, inputs, **columns, profile=profile)
+        return OperatorGraph(self.name, self.sample, names, kinds, inputs, **columns, profile=profile, heads=self.heads)

@@ -71,13 +71,13 @@ def test_the_pai_trace_gets_a_cluster_with_the_types_that_it_asks_for():
 
 
 def test_models_that_the_zoo_knows_are_kept_and_others_replaced_with_a_note():
-    trace = jobs([(0, 10, 1)] * 3, model=["resnet50", "alexnet", "resnet50"], batch_size=[64, 64, 0])
+    trace = jobs([(0, 10, 1)] * 3, model=["resnet50", "lenet", "resnet50"], batch_size=[64, 64, 0])
     ready = with_models(trace, Performance(), gpu_type("V100"), seed=0)
     assert (ready.model[0], ready.batch_size[0]) == ("resnet50", 64)
-    assert ready.model[1] != "alexnet"
+    assert ready.model[1] != "lenet"
     assert (ready.batch_size > 0).all()
     notes = " ".join(ready.provenance.notes)
-    assert "2 jobs name a model that the zoo lacks, or no batch size: replaced (alexnet, resnet50)" in notes
+    assert "2 jobs name a model that the zoo lacks, or no batch size: replaced (lenet, resnet50)" in notes
 
 
 def test_a_trace_with_models_and_batches_is_left_as_it_is():

@@ -21,7 +21,7 @@ from sim.performance import MODELS, MeasuredTable, Performance, PerformanceError
 
 V100, P100, T4 = (gpu_type(name) for name in ("V100", "P100", "T4"))
 PERFORMANCE = Performance()
-JOBS = [(name, model.gpu_batch_sizes[0] * 4, 4) for name, model in MODELS.items()]
+JOBS = [(name, model.gpu_batch_sizes[0] * 4, 4) for name, model in MODELS.items() if model.gpu_batch_sizes]
 
 
 def problem(model="gpt2-1.5b", batch=16, types=(V100, P100), counts=(4, 4), budget=8):
