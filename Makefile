@@ -17,7 +17,7 @@ SIM_OPTIONS = $(if $(FORMAT),--format "$(FORMAT)") $(if $(CLUSTER),--cluster "$(
 
 help: ## list the targets
 	@echo 'usage: make TARGET [NAME=value ...]'
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
 	@echo 'settings of sim: POLICY= TRACE= CLUSTER= FORMAT= JOBS= SEED= LOAD= OUT= ARGS='
 
 sim: $(STAMP) ## simulate one trace under one policy (POLICY=hetero TRACE=philly)
@@ -25,6 +25,17 @@ sim: $(STAMP) ## simulate one trace under one policy (POLICY=hetero TRACE=philly
 
 test: $(STAMP) ## run the tests (ARGS= goes to pytest)
 	@$(BIN)/python -m pytest $(ARGS)
+
+# PyTorch is an extra, and large: it is installed apart, once, and nothing but these tests sees it.
+TORCH ?= torch==2.13.0
+.PHONY: test-torch
+test-torch: $(STAMP) ## run the tests that need PyTorch (TORCH= names another version)
+	@test -e .venv/torch/.complete || { \
+	  echo 'Installing $(TORCH) into .venv/torch (once; takes some minutes) ...' >&2; rm -rf .venv/torch; \
+	  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --target .venv/torch '$(TORCH)' && \
+	  touch .venv/torch/.complete; }
+	@PYTHONPATH=.venv/torch $(BIN)/python -c 'import torch'
+	@PYTHONPATH=.venv/torch $(BIN)/python -m pytest tests/torch $(ARGS)
 
 lint: $(STAMP) ## check style, types and the direction of imports
 	@$(BIN)/ruff check .

@@ -29,6 +29,7 @@ CONDUCT: dict[str, Law] = {
     "time goes forward": laws.time_forward,
     "no job starts before its submit": laws.after_submit,
     "segments of a job do not overlap": laws.no_overlap,
+    "a change of speed moves nothing": laws.speed_changes,
     "no GPU is used above 1000 milli": laws.gpu_capacity,
     "virtual clusters keep to their quotas": laws.quotas_kept,
     "slots agree with nodes": laws.slots_agree,

@@ -53,6 +53,33 @@ def no_overlap(facts: Facts) -> Finding:
     )
 
 
+def speed_changes(facts: Facts) -> Finding:
+    """After a segment that a change of speed ended, its job goes on at once, on the same GPUs.
+
+    It loses no work, and what is left of its overhead is the overhead of the next segment, within the last binary
+    digits of the clock.
+    """
+    reason = np.asarray(facts.run.tables["segments"]["end_reason"].to_pylist(), dtype=object)
+    order = np.argsort(facts.job, kind="stable")
+    after = np.full(len(order), -1)
+    same = facts.job[order][1:] == facts.job[order][:-1]
+    after[order[:-1][same]] = order[1:][same]
+    i = np.flatnonzero(reason == "respeed")
+    j = after[i]
+    overhead, lost = (facts.run.column("segments", name) for name in ("overhead_s", "work_lost"))
+    left = np.maximum(0.0, facts.begin[i] + overhead[i] - facts.end[i])
+    ids = facts.run.tables["segments"]["gpu_ids"].to_pylist() if len(i) else []
+    bad = np.zeros(len(order), dtype=bool)
+    bad[i] = (j < 0) | (facts.begin[j] != facts.end[i]) | (lost[i] != 0)
+    bad[i] |= np.abs(overhead[j] - left) > 4.0 * np.spacing(np.abs(facts.end[i]))
+    bad[i] |= np.array([ids[a] != ids[b] for a, b in zip(i.tolist(), j.tolist(), strict=True)], dtype=bool)
+    return Finding(
+        len(i),
+        "changes of speed",
+        facts.of_segments(bad, lambda k: "its speed changed, but it did not just go on where it was", facts.end),
+    )
+
+
 def _sweep(
     facts: Facts, segment: np.ndarray, where: np.ndarray, milli: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -163,7 +163,7 @@ def end_reasons(run: Run) -> dict[str, int]:
 
 
 def preemptions(run: Run) -> int:
-    """Segments that a policy ended by queueing the job again (moves, resizes and failures not counted)."""
+    """Segments that a policy ended by queueing the job again (not moves, resizes, failures, changes of speed)."""
     return end_reasons(run).get("preempted", 0)
 
 

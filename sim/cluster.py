@@ -27,7 +27,8 @@ class ClusterError(HetsimError):
 class Links:
     """Bandwidths (Gbyte/s, one direction) and latencies (s) between GPUs that are not on one node.
 
-    Within a node the links are those of the GPU type: NVLink where it has it, else PCIe.
+    Within a node the links are those of the GPU type: NVLink where it has it, else PCIe; unless the fields below say
+    otherwise (`sim.performance.links.gang_link`). Names are of `sim.links`.
     """
 
     network_gbytes_per_s: float = 12.5
@@ -36,6 +37,25 @@ class Links:
     """Per node, between racks."""
     network_latency_s: float = 20e-6
     node_latency_s: float = 5e-6
+    network_class: str = ""
+    """Class of a node's adapters, for what large messages reach; empty: 90 %."""
+    node_class: str = ""
+    """Class that joins all GPUs of a node, in place of the type's own."""
+    gpus_per_nvlink: int = 0
+    """GPUs of a node that NVLink joins, counted from its first: groups of so many; 0: all, 1: none."""
+    gpus_per_switch: int = 0
+    """GPUs under one PCIe switch; 0: all of a node."""
+    gpus_per_socket: int = 0
+    """GPUs of one CPU socket; 0: all of a node."""
+    host_class: str = ""
+    """Class between the switches of a socket; empty: through the host bridge, by the type's PCIe generation."""
+    socket_class: str = ""
+    """Class between sockets; empty: by the type's PCIe generation."""
+
+    @property
+    def alike(self) -> bool:
+        """Whether the same link joins any two GPUs of a node, wherever they are in it."""
+        return bool(self.node_class) or not (self.gpus_per_nvlink or self.gpus_per_switch or self.gpus_per_socket)
 
 
 @dataclass(frozen=True, eq=False)

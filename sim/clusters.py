@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from sim.cluster import ClusterError, ClusterSpec, Links
 from sim.hardware import GpuType, gpu_type
+from sim.links import LinkError, link_class, link_names
 from sim.settings import ConfigError, RefusedError, Settings, checked, key_names, read_toml, setting
 from traces.errors import HetsimError, did_you_mean
 
@@ -26,6 +27,13 @@ from traces.errors import HetsimError, did_you_mean
 MAX_GPUS_PER_NODE = 1024
 MAX_GPUS = 10_000_000
 GBITS_PER_GBYTE = 8
+#: Keys of [links] that say what others say, and keys that are only read with another.
+INSTEAD = {
+    "network_class": ("network_gbytes_per_s", "network_gbits_per_s"),
+    "rack_oversubscription": ("rack_gbytes_per_s", "rack_gbits_per_s"),
+    "node_class": ("gpus_per_nvlink", "gpus_per_switch", "gpus_per_socket", "node_latency_s"),
+}
+NEEDS = {"network_adapters": "network_class", "host_class": "gpus_per_switch", "socket_class": "gpus_per_socket"}
 
 
 class Nodes(Settings):
@@ -39,6 +47,10 @@ class Nodes(Settings):
         "file stand in one rack", unit="nodes", ge=1, le=MAX_GPUS)
 
 
+def _link_class(between: str, meaning: str) -> Any:
+    return setting("", meaning, allowed=", ".join(link_names(between)))
+
+
 class LinkSettings(Settings):
     """The `[links]` table. A bandwidth may be given in Gbyte/s or in Gbit/s; the key says which."""
 
@@ -47,16 +59,48 @@ class LinkSettings(Settings):
     rack_gbytes_per_s: float | None = setting(
         None, "each node, between racks; left out: as within a rack", unit="Gbyte/s", ge=1e-6, le=1e9)
     rack_gbits_per_s: float | None = setting(None, "the same in Gbit/s", unit="Gbit/s", ge=1e-5, le=1e10)
-    network_latency_s: float = setting(Links.network_latency_s, "between nodes", unit="s", ge=0, le=60)
-    node_latency_s: float = setting(Links.node_latency_s, "within a node", unit="s", ge=0, le=60)
+    rack_oversubscription: float | None = setting(
+        None, "instead of a rate: what a rack's nodes can send over what it can pass on", ge=1, le=1e6)
+    network_latency_s: float | None = setting(
+        None, f"between nodes; left out: of network_class, else {Links.network_latency_s:g}", unit="s", ge=0, le=60)
+    node_latency_s: float = setting(Links.node_latency_s, "within a node, of a type's own link", unit="s", ge=0, le=60)
+    network_class: str = _link_class("nodes", "class of a node's adapters: its rate, efficiency and latency")
+    network_adapters: int = setting(1, "adapters of a node, of network_class", ge=1, le=1024)
+    node_class: str = _link_class("gpus", "class that joins all GPUs of a node, in place of the type's own")
+    gpus_per_nvlink: int = setting(0, "GPUs that NVLink joins; 0: all of a node, 1: none", unit="GPU", ge=0, le=1024)
+    gpus_per_switch: int = setting(0, "GPUs under one PCIe switch; 0: all of a node", unit="GPU", ge=0, le=1024)
+    gpus_per_socket: int = setting(0, "GPUs of one CPU socket; 0: all of a node", unit="GPU", ge=0, le=1024)
+    host_class: str = _link_class("gpus", "class between switches of a socket; left out: by the type's PCIe")
+    socket_class: str = _link_class("gpus", "class between sockets; left out: by the type's PCIe")
 
     @model_validator(mode="after")
-    def _one_unit(self) -> LinkSettings:
+    def _once(self) -> LinkSettings:
+        """Nothing is said twice, and nothing is said that would not be read."""
         for link in ("network", "rack"):
             if None not in (getattr(self, f"{link}_gbytes_per_s"), getattr(self, f"{link}_gbits_per_s")):
                 raise RefusedError(f"the {link} bandwidth is given twice",
                                    allowed=f"{link}_gbytes_per_s or {link}_gbits_per_s")
+        said = self.model_fields_set
+        for one, others in INSTEAD.items():
+            if one in said and said.intersection(others):
+                raise RefusedError(f"{one} says it already", allowed=f"{one} alone, or {', '.join(others)}")
+        for one, needs in NEEDS.items():
+            if one in said and not getattr(self, needs):
+                raise RefusedError(f"{one} would not be used", allowed=f"{one} with {needs}")
+        if self.gpus_per_switch and self.gpus_per_socket % self.gpus_per_switch:
+            raise RefusedError("a PCIe switch is on two sockets",
+                               allowed="gpus_per_socket a multiple of gpus_per_switch")
         return self
+
+    @field_validator("network_class", "node_class", "host_class", "socket_class")
+    @classmethod
+    def _known(cls, name: str, info: ValidationInfo) -> str:
+        if name:
+            try:
+                return link_class(name, "nodes" if info.field_name == "network_class" else "gpus").name
+            except LinkError as error:
+                raise RefusedError(error.what, allowed=str(error.allowed), todo=error.todo) from None
+        return name
 
     def links(self) -> Links:
         """The links in Gbyte/s: x Gbit/s = x / 8 Gbyte/s."""
@@ -64,9 +108,18 @@ class LinkSettings(Settings):
         def bandwidth(gbytes: float | None, gbits: float | None, default: float) -> float:
             return gbytes if gbytes is not None else default if gbits is None else gbits / GBITS_PER_GBYTE
 
-        network = bandwidth(self.network_gbytes_per_s, self.network_gbits_per_s, Links.network_gbytes_per_s)
-        rack = bandwidth(self.rack_gbytes_per_s, self.rack_gbits_per_s, network)
-        return Links(network, rack, self.network_latency_s, self.node_latency_s)
+        rate, latency_s = Links.network_gbytes_per_s, Links.network_latency_s
+        if self.network_class:
+            adapter = link_class(self.network_class, "nodes")
+            rate, latency_s = adapter.gbytes_per_s * self.network_adapters, adapter.latency_s
+        network = bandwidth(self.network_gbytes_per_s, self.network_gbits_per_s, rate)
+        shared = network / (self.rack_oversubscription or 1.0)
+        return Links(
+            network, bandwidth(self.rack_gbytes_per_s, self.rack_gbits_per_s, shared),
+            latency_s if self.network_latency_s is None else self.network_latency_s, self.node_latency_s,
+            self.network_class, self.node_class, self.gpus_per_nvlink, self.gpus_per_switch, self.gpus_per_socket,
+            self.host_class, self.socket_class,
+        )
 
 
 class ClusterFile(Settings):
@@ -218,6 +271,8 @@ def _nearest(table: str, key: str) -> str:
     """The key meant; a bandwidth without its unit is told both keys that have one."""
     if table == "links":
         word = key.lower()
+        if any(part in word for part in ("clas", "gpu", "adapt", "subscr")):
+            return did_you_mean(word, key_names(LinkSettings))
         for link in ("rack", "network"):
             if "latency" not in word and (link in word or (link == "network" and word[:1] in "bn")):
                 return f"did you mean '{link}_gbytes_per_s' (bytes) or '{link}_gbits_per_s' (bits)?"

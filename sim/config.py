@@ -52,6 +52,16 @@ class EngineConfig(Settings):
         None, "mean time between failures of one node (exponential); left out: nodes never fail",
         unit="h", gt=0)
     repair_h: float = setting(1.0, "time until a failed node is back", unit="h", ge=0, le=1e7)
+    contention: Literal["none", "network"] = setting(
+        "none", "jobs that share a node's network link or a rack's uplink slow each other down (network) or not (none)")
+    sharing: Literal["free", "time", "spatial"] = setting(
+        "free", "jobs with shares of one GPU take turns at no cost (free) or at that of switching_loss (time), or run "
+        "side by side and slow each other down where together they ask for too much (spatial)")
+    switching_loss: float = setting(
+        0.05, "part of the GPU's time that taking turns costs a job (sharing = time); an estimate", ge=0, lt=1)
+    pairs: str | None = setting(
+        None, "file of measured pairs (sharing = spatial); pairs that it lacks, and all of them without it, by the "
+        "part of a GPU that a job keeps busy", min_length=1)
     horizon_s: float | None = setting(
         None, "stop this long after the first submission; left out: run to the end",
         unit="s", gt=0, le=MAX_TIME_S)
@@ -85,6 +95,14 @@ class RunConfig(Settings):
     reference: str = setting(
         "V100", "GPU type on which recorded run times were taken (work = iterations)",
         allowed="a GPU type of the catalogue")
+    calibration: str = setting(
+        "tuned", "how well jobs use GPUs (work = iterations): tuned, eager, scripts, or a file that hetsim perf "
+        "--calibrate made", min_length=1)
+    measured: str | None = setting(
+        None, "file of measured rates: jobs whose model it has run at these (work = iterations)", min_length=1)
+    measured_gaps: Literal["refuse", "interpolate", "amdahl", "linear"] = setting(
+        "interpolate", "rates that were not measured: refuse; interpolate between those of the same model and GPU "
+        "type; or go beyond them, too (amdahl, linear)")
     estimate: str = setting(
         "oracle", "what a policy believes of run times: oracle (the truth), noisy:MRE (mean relative error, "
         "such as noisy:0.3), or column (the trace's estimate_s)", allowed=_ESTIMATES)

@@ -3,7 +3,8 @@
 Submissions, ends, node failures and repairs are SimPy events of normal priority. Each asks for one *late* decision at
 that instant, so that the policy decides exactly once after everything that is due then (and again only where it
 rejected a job, since those behind it are due too). An end carries the number of the launch it belongs to; a stale one
-is ignored. One alarm at a time: a newer decision replaces it.
+is ignored. One alarm at a time: a newer decision replaces it. Once a decision is carried out, jobs whose neighbours
+have come or gone go on at their new rates, where they are.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sim.cluster import ClusterSpec, Ledger
 from sim.config import EngineConfig
 from sim.jobbook import JobBook
 from sim.jobqueue import JobQueue
+from sim.neighbours import neighbours
 from sim.outages import Outages
 from sim.progress import Truth
 from sim.recorder import Recorder
@@ -79,6 +81,7 @@ class Engine:
         self._queue = JobQueue(n)
         self._book = JobBook(trace, truth, config, recorder, view, ledger)
         self._referee = Referee(trace, cluster, policy, truth, view, ledger, self._book.vc_left)
+        self._neighbours = neighbours(trace, truth, cluster, config)
         self._outages = Outages(cluster, self._clock, ledger, config, seed, self._on_node_down, self._ask)
         self._submit, self._milli = trace.submit_s.tolist(), trace.gpu_milli.tolist()
         self._end_s = np.full(n, np.nan)
@@ -152,6 +155,8 @@ class Engine:
         row, launch = event.value
         if self._launch[row] != launch:
             return
+        if self._neighbours is not None:
+            self._neighbours.leave(row)
         if self._book.finish(row, float(self._clock.now)):
             self._leave(row, END_STATE[self._trace.status[row]])
         else:
@@ -194,6 +199,9 @@ class Engine:
             raise IllegalDecisionError(
                 "the decision has not the form of sim.api.Decision", where=self._where(), got=described(error)
             ) from error
+        if self._neighbours is not None:
+            for row, rate in self._neighbours.changed():
+                self._set_end(row, self._book.respeed(row, now, rate))
         moved = len(decision.move)
         self._recorder.decision(now, queued, running, len(decision.start) + moved, len(decision.stop) + moved)
         self._decided_in_vain = 0 if changed or self._book.gpus else self._decided_in_vain + 1
@@ -264,12 +272,20 @@ class Engine:
                 where=self._where(row),
                 got=f"{gpus.size} GPUs of {self._referee.types_of(gpus)}",
             )
+        self._set_end(row, self._book.launch(row, placement, rate, now))
+        if self._neighbours is not None:
+            self._neighbours.join(row, placement, rate)
+
+    def _set_end(self, row: int, end_s: float) -> None:
+        """Put a job's end on the calendar; one that is there already no longer counts."""
         self._launches += 1
         self._launch[row] = self._launches
-        self._clock.at(self._book.launch(row, placement, rate, now), self._on_finish, (row, self._launches))
+        self._clock.at(end_s, self._on_finish, (row, self._launches))
 
     def _interrupt(self, row: int, why: str) -> None:
         self._launch[row] = -1
+        if self._neighbours is not None:
+            self._neighbours.leave(row)
         gained = self._book.interrupt(row, float(self._clock.now), why)
         self._interrupted_in_vain = 0 if gained else self._interrupted_in_vain + 1
         if self._interrupted_in_vain > MAX_IN_VAIN:

@@ -33,6 +33,9 @@ class JobBook:
         self.done, self._try = [0.0] * n, [0] * n
         self.target = (truth.work_total / np.array(self._attempts)).tolist()
         self._begin, self._overhead, self._rate = [0.0] * n, [0.0] * n, [0.0] * n
+        # Of the present launch, over the changes of speed in it: work that stood when it began, work that its last
+        # checkpoint holds, and working time until the present segment.
+        self._stood, self._saved, self._worked = [0.0] * n, [0.0] * n, [0.0] * n
         self._held, self._held_gpu, self._starts = [0.0] * n, [0.0] * n, [0] * n
         self.first_start_s = np.full(n, np.nan)
         self.gpus: dict[int, np.ndarray] = {}
@@ -55,9 +58,9 @@ class JobBook:
         if not self._starts[row]:
             self.first_start_s[row] = now_s
         self._starts[row] += 1
-        self._begin[row], self._overhead[row], self._rate[row] = now_s, overhead, rate
-        view.begin_s[row], view.overhead_s[row] = now_s, overhead
-        view.speed[row] = rate / self._reference[row]
+        self._stood[row] = self._saved[row] = self.done[row]
+        self._worked[row] = 0.0
+        self._begin_segment(row, now_s, overhead, rate)
         view.slots_gpu[row] = gpus.size * milli / 1000.0
         self._charge(row, gpus.size * milli)
         self._hold(row, gpus)
@@ -68,7 +71,37 @@ class JobBook:
         self.gpus[row] = gpus
         if placement.plan is not None:
             self._recorder.plan(row, now_s, placement.plan)
-        return now_s + overhead + max(0.0, self.target[row] - self.done[row]) / rate  # rounding may leave -1e-12
+        return self._end_s(row)
+
+    def respeed(self, row: int, now_s: float, rate: float) -> float:
+        """A job goes on where it is, at another rate; returns when it will now end.
+
+        What is left of its overhead, its attempt and its checkpoints go on as if nothing had happened. At the instant
+        at which it got its GPUs there is nothing to close: it begins at this rate.
+        """
+        overhead = self._overhead[row]
+        if now_s > self._begin[row]:
+            worked_s = max(0.0, now_s - self._begin[row] - overhead)
+            worked = worked_s * self._rate[row]
+            self._saved[row] = self._checkpointed(row, worked)
+            self._worked[row] += worked_s
+            self._record(row, now_s, self.gpus[row], worked, 0.0, "respeed")
+            self.done[row] += worked
+            self._view.served_s[row] = self.done[row] / self._reference[row]
+            overhead = max(0.0, self._begin[row] + overhead - now_s)
+        self._begin_segment(row, now_s, overhead, rate)
+        return self._end_s(row)
+
+    def _begin_segment(self, row: int, now_s: float, overhead_s: float, rate: float) -> None:
+        view = self._view
+        self._begin[row], self._overhead[row], self._rate[row] = now_s, overhead_s, rate
+        view.begin_s[row], view.overhead_s[row] = now_s, overhead_s
+        view.speed[row] = rate / self._reference[row]
+
+    def _end_s(self, row: int) -> float:
+        """When a running job has done the work of its attempt."""
+        left = max(0.0, self.target[row] - self.done[row])  # rounding may leave -1e-12
+        return self._begin[row] + self._overhead[row] + left / self._rate[row]
 
     def _hold(self, row: int, gpus: np.ndarray) -> None:
         """Note a job's GPUs in the standing arrays that policies read."""
@@ -102,39 +135,36 @@ class JobBook:
         return last
 
     def interrupt(self, row: int, now_s: float, why: str) -> bool:
-        """Take a running job off its GPUs before its attempt is done. True where it keeps more than it had before.
+        """Take a running job off its GPUs before its attempt is done. True where it keeps more than at its start.
 
         Preempted or moved, it saves its work first (or falls back to its last checkpoint, by setting); when its node
         fails it falls back.
         """
-        before = self.done[row]
         worked = max(0.0, now_s - self._begin[row] - self._overhead[row]) * self._rate[row]
         saves = why == "horizon" or (why != "node_failed" and self._config.preempted_work == "kept")
-        kept = before + worked if saves else self._checkpointed(row, worked)
+        kept = self.done[row] + worked if saves else self._checkpointed(row, worked)
         self._close(row, now_s, why, worked, kept)
-        return kept > before
+        return kept > self._stood[row]
 
     def _checkpointed(self, row: int, worked: float) -> float:
-        """Work that the last checkpoint holds: full intervals of this segment on top of what stood at its start."""
-        interval, rate = self._config.checkpoint_interval_s, self._rate[row]
+        """Work that the last checkpoint holds, full intervals since the launch, when the segment has done `worked`."""
+        interval, rate, earlier_s = self._config.checkpoint_interval_s, self._rate[row], self._worked[row]
         if interval == 0:
             return self.done[row] + worked
-        # With an interval of inf none is full: what stood when the segment began stands.
-        full = 0.0 if interval == np.inf else float(np.floor(worked / rate / interval)) * interval * rate
-        return self.done[row] + min(worked, full)
+        if interval == np.inf:
+            return self._saved[row]
+        full_s = float(np.floor((earlier_s + worked / rate) / interval)) * interval - earlier_s
+        return self.done[row] + min(worked, full_s * rate) if full_s > 0 else self._saved[row]
 
     def _close(self, row: int, now_s: float, why: str, worked: float, kept: float) -> None:
         """Close a running job's segment and give its GPUs back; `kept` of its work stands from now on."""
-        view, begin, milli = self._view, self._begin[row], self._milli[row]
+        milli = self._milli[row]
         gpus = self.gpus.pop(row)
         self._ledger.give(gpus, milli)
         self._charge(row, -gpus.size * milli)
-        lost = max(0.0, self.done[row] + worked - kept)
-        self._recorder.segment(row, begin, now_s, gpus, milli, self._overhead[row], self._rate[row], worked, lost, why)
+        self._record(row, now_s, gpus, worked, max(0.0, self.done[row] + worked - kept), why)
+        view = self._view
         self.done[row] = kept
-        self._held[row] += now_s - begin
-        self._held_gpu[row] += (now_s - begin) * (gpus.size * milli / 1000.0)
-        view.held_s[row], view.held_gpu_s[row] = self._held[row], self._held_gpu[row]
         view.served_s[row] = kept / self._reference[row]
         view.begin_s[row] = np.nan
         view.slot_n[row] = 0
@@ -143,3 +173,11 @@ class JobBook:
         if at < last:
             other = int(self._running[last])
             self._running[at], self._running_at[other] = other, at
+
+    def _record(self, row: int, now_s: float, gpus: np.ndarray, worked: float, lost: float, why: str) -> None:
+        """Write down a segment that ends now, and count the time that it held its GPUs."""
+        view, begin, milli = self._view, self._begin[row], self._milli[row]
+        self._recorder.segment(row, begin, now_s, gpus, milli, self._overhead[row], self._rate[row], worked, lost, why)
+        self._held[row] += now_s - begin
+        self._held_gpu[row] += (now_s - begin) * (gpus.size * milli / 1000.0)
+        view.held_s[row], view.held_gpu_s[row] = self._held[row], self._held_gpu[row]

@@ -20,7 +20,8 @@ import numpy as np
 from sim.api import Plan
 from sim.cluster import ClusterSpec
 from sim.hardware import GpuType
-from sim.performance import Performance
+from sim.performance import Iteration, Performance
+from sim.performance.contention import network_s
 from traces.errors import HetsimError
 from traces.trace import Trace
 
@@ -57,7 +58,15 @@ class Truth(Protocol):
         """Bit t set: the job's gang as asked for fits the memory of `cluster.types[t]`."""
 
     def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
-        """Work a second on these GPUs."""
+        """Work a second on these GPUs, without neighbours."""
+
+    # What neighbours (`sim.neighbours`) need to know of jobs; only asked where `lacks` names nothing.
+
+    def lacks(self, what: str) -> str:
+        """Why the 'network' time of jobs, or the rate of one on 'whole' GPUs, is unknown; empty where it is known."""
+
+    def network_s(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
+        """Seconds of an iteration (a unit of work) that the job spends on the network."""
 
 
 class Recorded:
@@ -77,6 +86,12 @@ class Recorded:
 
     def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
         return 1.0
+
+    def lacks(self, what: str) -> str:
+        return "durations replayed as recorded do not tell it"
+
+    def network_s(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
+        raise ProgressError("the network time of a job is unknown", got=self.rule, allowed="work in iterations")
 
 
 @dataclass(frozen=True)
@@ -100,7 +115,9 @@ class Modelled:
         )
         self._trace, self._cluster, self._performance = trace, cluster, performance
         # Default links: what a job has to do must not depend on the cluster that it is replayed on.
-        self._yardstick = Performance(table=performance.table, schedule=performance.schedule)
+        self._yardstick = Performance(
+            table=performance.table, schedule=performance.schedule, calibration=performance.calibration
+        )
         self._gpu_node, self._gpu_type = cluster.gpu_node, cluster.gpu_type
         self._model, self._batch = trace.model.tolist(), trace.batch_size.tolist()
         self._share = (trace.gpu_milli / 1000.0).tolist()
@@ -142,15 +159,25 @@ class Modelled:
         return self._class[row].types
 
     def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
+        return self._iteration(row, gpus, plan).rate * self._share[row]
+
+    def lacks(self, what: str) -> str:
+        table = self._performance.table if what == "network" else None
+        measured = table is not None and bool(set(table.job_types) & set(self._model))
+        return "of models at measured rates nothing but the rate is known" if measured else ""
+
+    def network_s(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
+        return network_s(self._iteration(row, gpus, plan), len(np.unique(self._gpu_node[gpus])))
+
+    def _iteration(self, row: int, gpus: np.ndarray, plan: Plan | None) -> Iteration:
+        """The job's iteration on whole GPUs."""
         model, batch = self._model[row], self._batch[row]
         if plan is not None:
-            iteration = self._performance.plan(model, batch, plan, gpus, self._cluster)
-        else:
-            gpu = self._cluster.types[self._gpu_type[gpus[0]]]
-            layout, racks = (1,), 1
-            if gpus.size > 1:
-                counts = np.unique(self._gpu_node[gpus], return_counts=True)
-                layout = tuple(sorted(counts[1].tolist(), reverse=True))
-                racks = len(np.unique(self._cluster.node_rack[counts[0]])) if len(layout) > 1 else 1
-            iteration = self._performance.data_parallel(model, batch, gpu, layout, racks)
-        return iteration.rate * self._share[row]
+            return self._performance.plan(model, batch, plan, gpus, self._cluster)
+        gpu = self._cluster.types[self._gpu_type[gpus[0]]]
+        layout, racks = (1,), 1
+        if gpus.size > 1:
+            counts = np.unique(self._gpu_node[gpus], return_counts=True)
+            layout = tuple(sorted(counts[1].tolist(), reverse=True))
+            racks = len(np.unique(self._cluster.node_rack[counts[0]])) if len(layout) > 1 else 1
+        return self._performance.data_parallel(model, batch, gpu, layout, racks)

@@ -20,8 +20,8 @@ def _schema(meaning: str, *fields: pa.Field) -> pa.Schema:
 
 _TEXT, _F8, _I4 = pa.string(), pa.float64(), pa.int32()
 
-#: Why a segment ended.
-END_REASONS = ("done", "preempted", "resized", "migrated", "failed", "node_failed", "horizon")
+#: Why a segment ended. "respeed": a neighbour came or went; the job goes on where it is, at another speed.
+END_REASONS = ("done", "preempted", "resized", "migrated", "failed", "node_failed", "horizon", "respeed")
 #: How a job stands at the end of the run.
 STATES = ("done", "killed", "failed", "rejected", "unfinished")
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from sim.cluster import ClusterSpec
 from sim.config import RunConfig
 from sim.hardware import GpuType, gpu_type
-from sim.performance import MODELS, Performance
+from sim.performance import MODELS, MeasuredTable, Performance, PerformanceError
+from sim.performance.calibration import named_calibration
+from sim.performance.tables import SOURCES, load_table
 from sim.progress import Modelled, Recorded, Truth, reference_layout
 from traces.assign import ModelChoice, assign
 from traces.load import head, load_trace, scale_load
@@ -80,12 +85,101 @@ def prepare(config: RunConfig, cluster: ClusterSpec) -> Workload:
         worth = float(cluster.num_gpus)
         trace = trace if config.load is None else scale_load(trace, worth, config.load)
         return Workload(trace, Recorded(trace, cluster), None, worth)
-    performance = Performance(links=cluster.links)
+    table = None if config.measured is None else load_table(config.measured, config.measured_gaps)
+    performance = Performance(links=cluster.links, table=table, calibration=named_calibration(config.calibration))
     reference = gpu_type(config.reference)
     trace = with_models(trace, performance, reference, config.seed)
+    impossible: dict[int, str] = {}
+    if table is not None:
+        trace, impossible = with_measured(trace, table, cluster, reference)
     worth = worth_gpus(trace, cluster, performance, reference)
     trace = trace if config.load is None else scale_load(trace, worth, config.load)
-    return Workload(trace, Modelled(trace, cluster, performance, reference), performance, worth)
+    truth = Modelled(trace, cluster, performance, reference)
+    truth.why_not.update(impossible)
+    if table is not None:
+        truth.rule += f"; models of {Path(table.source).name} at the rates measured there"
+    return Workload(trace, truth, performance, worth)
+
+
+def with_measured(
+    trace: Trace, table: MeasuredTable, cluster: ClusterSpec, reference: GpuType
+) -> tuple[Trace, dict[int, str]]:
+    """Say of the jobs whose model a measured table has by what their speed is known, and which have none.
+
+    Returns the trace with notes (how many jobs by each source of speed, the worst over the cluster's types, for the
+    gang asked for on as few nodes as it needs; how many lack a rate on which type, and are not placed there), and
+    row -> reason of the jobs without a rate on any type of the cluster.
+
+    Raises
+    ------
+    PerformanceError
+        Jobs without a rate on the reference type: their durations cannot be turned into iterations.
+    """
+    rows_of = _rows_of_measured(trace, table)
+    sources: Counter[str] = Counter()
+    lacking: Counter[str] = Counter()
+    impossible: dict[int, str] = {}
+    without_work: list[tuple[int, PerformanceError]] = []
+    for (model, batch, gang), rows in rows_of.items():
+        found, why = _told(table, model, batch, gang, [reference, *cluster.types])
+        if reference.name in why:
+            without_work.append((len(rows), why[reference.name]))
+        here = [found[gpu.name] for gpu in cluster.types if gpu.name in found]
+        lacking.update({gpu.name: len(rows) for gpu in cluster.types if gpu.name in why})
+        if here:
+            sources[max(here, key=SOURCES.index)] += len(rows)
+        else:
+            impossible.update(dict.fromkeys(rows, f"on each GPU type of the cluster: {why[cluster.types[0].name]}"))
+    if without_work:
+        first = without_work[0][1]
+        raise PerformanceError(
+            "jobs have no rate on the reference type, so that their durations are no iterations", where=table.source,
+            got=f"{sum(n for n, _ in without_work)} jobs; first: {first.got}", allowed=first.allowed,
+            todo=f"Name a type on which they were measured with --reference (now {reference.name}). {first.todo}",
+        )
+    digest = hashlib.sha256(Path(table.source).read_bytes()).hexdigest()[:16]
+    how = ", ".join(f"{sources[source]} {source}" for source in SOURCES)
+    total = sum(map(len, rows_of.values()))
+    notes = [
+        f"speed of {total} of {len(trace)} jobs by the measured table {Path(table.source).name} ({digest}): {how} "
+        f"(gaps: {table.gaps})",
+        *(f"{count} jobs have no rate on {gpu} for the gang asked for: not placed there so"
+          for gpu, count in lacking.items()),
+        *(f"measured table: {note}" for note in table.notes),
+    ]
+    if not rows_of:
+        notes.append("no job of the trace names a model of the measured table: " + ", ".join(table.job_types[:8]))
+    return _noted(trace, *notes), impossible
+
+
+def _noted(trace: Trace, *notes: str, **columns: np.ndarray) -> Trace:
+    """The trace with more notes and some columns replaced."""
+    provenance = replace(trace.provenance, notes=(*trace.provenance.notes, *notes))
+    return trace.replace(provenance, **columns)
+
+
+def _rows_of_measured(trace: Trace, table: MeasuredTable) -> dict[tuple[str, int, int], list[int]]:
+    """Rows of the jobs whose model the table has, by (model, batch size, gang)."""
+    rows_of: dict[tuple[str, int, int], list[int]] = {}
+    measured = set(table.job_types)
+    keys = zip(trace.model.tolist(), trace.batch_size.tolist(), trace.num_gpus.tolist(), strict=True)
+    for row, key in enumerate(keys):
+        if key[0] in measured:
+            rows_of.setdefault(key, []).append(row)
+    return rows_of
+
+
+def _told(
+    table: MeasuredTable, model: str, batch: int, gang: int, types: list[GpuType]
+) -> tuple[dict[str, str], dict[str, PerformanceError]]:
+    """Source of a packed gang's rate on each GPU type that has one, and why the others have none."""
+    found, why = {}, {}
+    for gpu in types:
+        try:
+            found[gpu.name] = table.rate(model, batch, gpu.name, reference_layout(gang)).source
+        except PerformanceError as error:
+            why[gpu.name] = error
+    return found, why
 
 
 def worth_gpus(trace: Trace, cluster: ClusterSpec, performance: Performance, reference: GpuType) -> float:
@@ -100,10 +194,15 @@ def worth_gpus(trace: Trace, cluster: ClusterSpec, performance: Performance, ref
     columns = zip(trace.model.tolist(), trace.batch_size.tolist(), trace.num_gpus.tolist(), strict=True)
     for key, share in zip(columns, gpu_s.tolist(), strict=True):
         classes[key] = classes.get(key, 0.0) + share
+    measured = set(performance.table.job_types) if performance.table is not None else set()
     worth = total = 0.0
     for (model, batch, gang), share in classes.items():
         layout = reference_layout(gang)
-        rates = [performance.data_parallel(model, batch, gpu, layout).rate for gpu in (reference, *cluster.types)]
+        rates = [
+            performance.data_parallel(model, batch, gpu, layout).rate
+            if model not in measured or performance.fits(model, batch, gpu, gang) else 0.0
+            for gpu in (reference, *cluster.types)
+        ]
         if rates[0] > 0:
             total += share
             worth += share * float(np.dot(np.array(rates[1:]) / rates[0], cluster.gpus_by_type()))
@@ -113,8 +212,15 @@ def worth_gpus(trace: Trace, cluster: ClusterSpec, performance: Performance, ref
 def with_models(trace: Trace, performance: Performance, reference: GpuType, seed: int) -> Trace:
     """Give each job a model of the zoo and a batch size where it has none that the performance model knows.
 
-    Models that the zoo lacks are replaced, and so are those without a batch size; the trace notes it.
+    Models that neither the zoo nor the measured table has are replaced, and so are those without a batch size; the
+    trace notes it. A job type that was measured in one batch size only needs none: it gets 1, which nothing reads.
     """
+    table = performance.table
+    alone = {model for model in table.job_types if not table.needs_batch(model)} if table is not None else set()
+    bare = np.array([model in alone for model in trace.model.tolist()]) & (trace.batch_size == 0)
+    if bare.any():
+        note = f"{int(bare.sum())} jobs of measured job types have no batch size, and need none"
+        trace = _noted(trace, note, batch_size=np.where(bare, 1, trace.batch_size))
     known = np.array([performance.known(model) for model in trace.model.tolist()]) & (trace.batch_size > 0)
     if known.all():
         return trace
@@ -123,11 +229,11 @@ def with_models(trace: Trace, performance: Performance, reference: GpuType, seed
     if strange:
         names = ", ".join(strange[:5]) + (", …" if len(strange) > 5 else "")
         count = int((named & ~known).sum())
-        note = f"{count} jobs name a model that the zoo lacks, or no batch size: replaced ({names})"
+        lacks = "the zoo lacks" if table is None else "neither the zoo nor the measured table has"
+        note = f"{count} jobs name a model that {lacks}, or no batch size: replaced ({names})"
         model = trace.model.copy()
         model[~known] = ""
-        provenance = replace(trace.provenance, notes=(*trace.provenance.notes, note))
-        trace = trace.replace(provenance, model=model, batch_size=np.where(known, trace.batch_size, 0))
+        trace = _noted(trace, note, model=model, batch_size=np.where(known, trace.batch_size, 0))
     return assign(trace, model_choices(performance, reference), seed)
 
 
@@ -140,10 +246,13 @@ def model_choices(performance: Performance, reference: GpuType) -> list[ModelCho
     """Models of the zoo, equally likely, in batches that fit the reference type (whatever the cluster: a trace means
     the same work on each).
 
-    A data-parallel gang holds the whole model on each GPU, so what fits one GPU fits a gang of any size.
+    A data-parallel gang holds the whole model on each GPU, so what fits one GPU fits a gang of any size. Models that
+    the measured table has are not given: it may not have been measured in the batch that would be drawn.
     """
     choices = []
     for name, model in MODELS.items():
+        if performance.table is not None and name in performance.table.job_types:
+            continue
         batches = tuple(
             batch for batch in model.gpu_batch_sizes if performance.fits(name, batch, reference, 1)
         )

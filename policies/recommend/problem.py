@@ -24,6 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from sim.performance import GpuType, Performance
+from sim.performance.graph import VALUE_BYTES
 from sim.performance.links import network_bytes_per_s, node_bytes_per_s
 
 MAX_BLOCKS = 16
@@ -156,7 +157,8 @@ class Problem:
         links, kinds = self.performance.links, len(self.types)
         num_bytes = np.zeros(self.blocks + 1)
         cut_bytes = self.performance.graph(self.model).cut_bytes[self.first_op[1:-1] - 1]
-        num_bytes[1:-1] = cut_bytes * self.batch_size / m
+        scale = self.performance.value_bytes / VALUE_BYTES
+        num_bytes[1:-1] = cut_bytes * self.batch_size / m * scale
         network_s = 2 * (links.network_latency_s + num_bytes / network_bytes_per_s(links, 1))
         border = np.repeat(network_s, kinds * kinds).reshape(-1, kinds, kinds)
         for t, gpu in enumerate(self.types):

@@ -84,22 +84,34 @@ def _lines(jobs: int, start_s: float) -> Callable[[int, float], None]:
     return update
 
 
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """What to call with (done, of how many): a bar where stderr is a terminal, else nothing."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(what))
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
 def policies_table(policies: Mapping[str, type[Policy]]) -> Table:
     """Name and first line of the docstring of each policy."""
-    table = _table("policy", "what it does", title="Policies (hetsim policies NAME: one in full)")
+    table = new_table("policy", "what it does", title="Policies (hetsim policies NAME: one in full)")
     for name, policy in policies.items():
-        table.add_row(name, _cell(first_line(policy)))
+        table.add_row(name, cell(first_line(policy)))
     return table
 
 
 def policy_table(policy: type[Policy]) -> Table:
     """The settings of a policy; its description is the title, what it needs the caption."""
     title = f"{policy.name}\n\n{_flowing(inspect.getdoc(policy) or '')}\n"
-    table = _table("setting", "default", "meaning", title=title)
+    table = new_table("setting", "default", "meaning", title=title)
     for name, field in policy.settings().items():
         about = field.metadata
         default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
-        table.add_row(name, _cell(f"{default} {about['unit']}"), _cell("\n".join((about["help"], *_rule(about)))))
+        table.add_row(name, cell(f"{default} {about['unit']}"), cell("\n".join((about["help"], *_rule(about)))))
     table.caption = f"Needs: {needs(policy)}." + ("\nSet with -P name=value." if policy.settings() else "")
     return table
 
@@ -135,7 +147,7 @@ def needs(policy: type[Policy]) -> str:
 
 def cluster_table(cluster: ClusterSpec) -> Table:
     """Nodes, GPUs, memory and prices by type; links in the caption."""
-    table = _table("GPU type", "nodes", "GPUs", "memory (GiB)", "price (USD/GPU-h)", "source of the price",
+    table = new_table("GPU type", "nodes", "GPUs", "memory (GiB)", "price (USD/GPU-h)", "source of the price",
                    title=f"Cluster {cluster.name}: {cluster.num_nodes:,} nodes, {cluster.num_gpus:,} GPUs")
     gpus = cluster.gpus_by_type().tolist()
     for index, kind in enumerate(cluster.types):
@@ -143,7 +155,7 @@ def cluster_table(cluster: ClusterSpec) -> Table:
         shapes = ", ".join(f"{int((sizes == size).sum()):,} × {size}" for size in sorted(set(sizes.tolist())))
         price = "unknown" if kind.price_usd_per_h is None else f"{kind.price_usd_per_h:,.4g}"
         source = kind.cite.get("price_usd_per_h", kind.cite.get("price", ""))
-        table.add_row(kind.name, shapes, f"{gpus[index]:,}", f"{kind.memory_gib:g}", price, _cell(source))
+        table.add_row(kind.name, shapes, f"{gpus[index]:,}", f"{kind.memory_gib:g}", price, cell(source))
     table.caption = _links(cluster)
     return table
 
@@ -167,13 +179,14 @@ def _links(cluster: ClusterSpec) -> str:
 
 def presets_table(presets: Mapping[str, str]) -> Table:
     """Name and description of each preset cluster."""
-    table = _table("preset", "what it is", title="Clusters (hetsim cluster show NAME: one in full)")
+    table = new_table("preset", "what it is", title="Clusters (hetsim cluster show NAME: one in full)")
     for name, text in presets.items():
-        table.add_row(name, _cell(text))
+        table.add_row(name, cell(text))
     return table
 
 
-def _table(*headings: str, title: str) -> Table:
+def new_table(*headings: str, title: str) -> Table:
+    """An empty table."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -185,7 +198,8 @@ def _table(*headings: str, title: str) -> Table:
     return table
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """Text without markup."""
     from rich.markup import escape
 
     return escape(text)

@@ -34,6 +34,10 @@ def run(
         "time.  [iterations]")] = None,
     reference: Annotated[str | None, typer.Option(
         help="GPU type on which run times were recorded.  [V100]")] = None,
+    calibration: Annotated[str | None, typer.Option(
+        help="How well jobs use GPUs: tuned, eager, scripts, or a file of hetsim perf --calibrate.  [tuned]")] = None,
+    measured: Annotated[str | None, typer.Option(
+        help="File of measured rates, for the jobs whose model it has (docs/measured-tables.md).")] = None,
     estimate: Annotated[str | None, typer.Option(
         help="What a policy believes of run times: oracle, noisy:MRE, or column.  [oracle]")] = None,
     param: Params = None,
@@ -58,7 +62,8 @@ def run(
 
     options = {
         "policy": policy, "trace": trace, "format": format, "cluster": cluster, "jobs": jobs, "seed": seed,
-        "load": load, "out": out, "work": work, "reference": reference, "estimate": estimate,
+        "load": load, "out": out, "work": work, "reference": reference, "calibration": calibration, "measured": measured,
+        "estimate": estimate,
     }
     settings = load_config(config, _overrides(options, param or [], set_ or []))
     from analysis.metrics import summary
@@ -148,6 +153,11 @@ def _without_effect(config: RunConfig, policy: Policy) -> list[str]:
         found.append(f"estimate = {config.estimate} has no effect: policy {policy.name!r} uses no run times")
     if "reference" in given and config.work == "recorded":
         found.append("reference has no effect with work = recorded")
+    for name in ("measured", "calibration"):
+        if name in given and config.work == "recorded":
+            found.append(f"{name} has no effect with work = recorded")
+    if "measured_gaps" in given and config.measured is None:
+        found.append("measured_gaps has no effect without measured")
     if config.format is not None and config.trace in GENERATORS:
         found.append(f"format has no effect: {config.trace!r} is generated (a file: ./{config.trace})")
     if engine.mtbf_h is None:

@@ -1,8 +1,22 @@
-"""Pipeline schedules over p unequal stages and m micro-batches, by their exact recurrences.
+"""Pipeline schedules of many plans at once, over p unequal stages and m micro-batches, by their exact recurrences.
 
-A stage works on one micro-batch at a time, in a fixed order. Each border between stages has one channel a
-direction, beside the computation: a message waits until the one before it is through, then takes comm
-seconds. An operation starts when its stage is free and its input has arrived.
+A GPU works on one micro-batch at a time, in a fixed order. Each border between neighbours has one channel a direction,
+beside the computation: a message waits until the one before it is through, then takes comm seconds. An operation
+starts when its GPU is free and its input has arrived. Since every order is fixed, the end of each operation is the
+maximum of two earlier ends, plus its length: the operations are gone through once, in an order that never needs an end
+that is not there yet, and of each channel only its last message is kept.
+
+Rows are plans. What is beyond a plan's stages (or borders) is not read. A NaN in what is read makes the plan's results
+NaN; the maximum of two numbers alone would lose it.
+
+Parameters of all kernels
+-------------------------
+fwd, bwd : float64 [n, P], seconds of a micro-batch in each stage.
+comm_fwd, comm_bwd : float64 [n, P - 1], seconds of a message across each border, there and back.
+stages : int64 [n], GPUs p of each plan, 1 to P.
+m : int64 [n], micro-batches, 1 or more.
+
+Callers check the ranges and convert the types (`sim.performance.iteration.schedule_ends_s`).
 """
 
 from __future__ import annotations
@@ -13,127 +27,223 @@ from sim.kernels.jit import jit
 
 
 @jit
-def gpipe_s(fwd: np.ndarray, bwd: np.ndarray, comm: np.ndarray, m: int) -> tuple[float, np.ndarray]:
-    """GPipe: each stage does all forwards, then all backwards.
+def gpipe_many_s(
+    fwd: np.ndarray, bwd: np.ndarray, comm_fwd: np.ndarray, comm_bwd: np.ndarray, stages: np.ndarray, m: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """GPipe (Huang et al. 2019, arXiv:1811.06965): each stage does all forwards, then all backwards.
 
     Without communication the time is  sum f + (m - 1) max f + sum b + (m - 1) max b.
 
-    Parameters
-    ----------
-    fwd, bwd : float64 [p]
-        Seconds of a micro-batch in each stage.
-    comm : float64 [p - 1]
-        Seconds of a message across each border, either way.
-    m : micro-batches, 1 or more.
-
     Returns
     -------
-    iteration_s : end of the last backward of all.
-    last_end_s : float64 [p]
-        End of each stage's last backward.
+    iteration_s : float64 [n], end of the last backward of all.
+    last_end_s : float64 [n, P], end of each stage's last backward; NaN beyond a plan's stages.
     """
-    p = len(fwd)
-    free = np.zeros(p)
-    channel = np.zeros(p)
-    for _ in range(m):
-        arrival = 0.0
-        for s in range(p):
-            free[s] = max(free[s], arrival) + fwd[s]
-            if s < p - 1:
-                channel[s] = max(channel[s], free[s]) + comm[s]
-                arrival = channel[s]
-    channel[:] = 0.0
-    for _ in range(m):
-        arrival = 0.0
-        for s in range(p - 1, -1, -1):
-            free[s] = max(free[s], arrival) + bwd[s]
-            if s > 0:
-                channel[s - 1] = max(channel[s - 1], free[s]) + comm[s - 1]
-                arrival = channel[s - 1]
-    return free.max(), free
-
-
-@jit
-def one_f_one_b_s(
-    fwd: np.ndarray, bwd: np.ndarray, comm_fwd: np.ndarray, comm_bwd: np.ndarray, m: int
-) -> tuple[float, np.ndarray]:
-    """1F1B with a flush: min(m, p - s) forwards on stage s, then backward and forward in turn, then the rest.
-
-    So stage s never holds more than min(m, p - s) micro-batches. Parameters and results are those of
-    `gpipe_s`, with the messages forward and backward apart. Equal stages without communication and m >= p
-    give  (m + p - 1)(f + b).
-    """
-    p = len(fwd)
-    # Arrival of each micro-batch's input at each stage; infinite until its sender has finished.
-    input_at = np.full((p, m), np.inf)
-    grad_at = np.full((p, m), np.inf)
-    input_at[0, :] = 0.0
-    free = np.zeros(p)
-    channel_fwd = np.zeros(p)
-    channel_bwd = np.zeros(p)
-    done = np.zeros(p, dtype=np.int64)
-    left = 2 * m * p
-    while left > 0:
-        # Down and back up: each pass takes every stage as far as its inputs reach.
-        for i in range(2 * p):
-            s = i if i < p else 2 * p - 1 - i
-            warm = min(m, p - s)
-            steady = 2 * (m - warm)
-            while done[s] < 2 * m:
-                at = done[s] - warm
-                forward = at < 0 or (at < steady and at % 2 == 1)
-                if forward:
-                    k = done[s] if at < 0 else warm + at // 2
-                    ready = input_at[s, k]
-                else:
-                    k = at // 2 if at < steady else at - (m - warm)
-                    ready = grad_at[s, k]
-                if ready == np.inf:
-                    break
-                free[s] = max(free[s], ready) + (fwd[s] if forward else bwd[s])
-                if not forward and s > 0:
-                    channel_bwd[s - 1] = max(channel_bwd[s - 1], free[s]) + comm_bwd[s - 1]
-                    grad_at[s - 1, k] = channel_bwd[s - 1]
-                elif forward and s < p - 1:
-                    channel_fwd[s] = max(channel_fwd[s], free[s]) + comm_fwd[s]
-                    input_at[s + 1, k] = channel_fwd[s]
-                elif forward:
-                    grad_at[s, k] = free[s]
-                done[s] += 1
-                left -= 1
-    return free.max(), free
+    n = len(stages)
+    iteration, last_end = np.empty(n), np.full(fwd.shape, np.nan)
+    channel = np.zeros(fwd.shape[1])
+    for i in range(n):
+        p = stages[i]
+        last_end[i, :p] = 0.0
+        channel[:p] = 0.0
+        for _ in range(m[i]):
+            arrival = 0.0
+            for s in range(p):
+                end = max(last_end[i, s], arrival) + fwd[i, s]
+                last_end[i, s] = end
+                if s < p - 1:
+                    arrival = max(channel[s], end) + comm_fwd[i, s]
+                    channel[s] = arrival
+        channel[:p] = 0.0
+        for _ in range(m[i]):
+            arrival = 0.0
+            for s in range(p - 1, -1, -1):
+                end = max(last_end[i, s], arrival) + bwd[i, s]
+                last_end[i, s] = end
+                if s > 0:
+                    arrival = max(channel[s], end) + comm_bwd[i, s - 1]
+                    channel[s] = arrival
+        _finish(i, p, fwd, bwd, comm_fwd, comm_bwd, iteration, last_end)
+    return iteration, last_end
 
 
 @jit
 def one_f_one_b_many_s(
+    fwd: np.ndarray, bwd: np.ndarray, comm_fwd: np.ndarray, comm_bwd: np.ndarray, stages: np.ndarray, m: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """1F1B with a flush: min(m, p - s) forwards on stage s, then backward and forward in turn, then the rest.
+
+    So stage s never holds more than min(m, p - s) micro-batches (Narayanan et al. 2019, PipeDream, section 3.2).
+    Equal stages without communication and m >= p give  (m + p - 1)(f + b). Results are those of `gpipe_many_s`.
+
+    In round r = 1 - p ... m - 1 stage s does forward p - s + r - 1, then backward r. The forward's input was sent in
+    the round before, the backward's gradient in the same round by the stage behind: hence stages from last to first.
+    """
+    n = len(stages)
+    iteration, last_end = np.empty(n), np.full(fwd.shape, np.nan)
+    sent_fwd, sent_bwd = np.zeros(fwd.shape[1]), np.zeros(fwd.shape[1])
+    for i in range(n):
+        p, micro = stages[i], m[i]
+        last_end[i, :p] = 0.0
+        sent_fwd[:p] = 0.0
+        sent_bwd[:p] = 0.0
+        for r in range(1 - p, micro):
+            gradient = 0.0
+            # Stages before `low` have done their forwards; those before `first` wait for their first one.
+            low, first = p + r - micro, p + r - 1
+            for s in range(p - 1, -1, -1):
+                end = last_end[i, s]
+                if low <= s <= first:
+                    # What stage s receives is in sent_fwd[s]; stage 0 receives nothing, and nothing is sent to it.
+                    end = max(end, sent_fwd[s]) + fwd[i, s]
+                    if s < p - 1:
+                        sent_fwd[s + 1] = max(sent_fwd[s + 1], end) + comm_fwd[i, s]
+                if r >= 0:
+                    end = max(end, gradient) + bwd[i, s]
+                    if s > 0:
+                        gradient = max(sent_bwd[s], end) + comm_bwd[i, s - 1]
+                        sent_bwd[s] = gradient
+                last_end[i, s] = end
+        _finish(i, p, fwd, bwd, comm_fwd, comm_bwd, iteration, last_end)
+    return iteration, last_end
+
+
+@jit
+def interleaved_many_s(
     fwd: np.ndarray,
     bwd: np.ndarray,
     comm_fwd: np.ndarray,
     comm_bwd: np.ndarray,
     stages: np.ndarray,
     m: np.ndarray,
+    chunks: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`one_f_one_b_s` of n plans at once.
+    """Interleaved 1F1B (Narayanan et al. 2021, arXiv:2104.04473, section 2.2): each GPU runs v parts of the model.
+
+    Stage q of v p runs on GPU q mod p; rows have v p stages and v p - 1 borders. The channels are between GPU g and
+    g + 1 and, as a ring, between the last and the first. GPU g goes through its m v passes in groups of p
+    micro-batches, each group through chunk 0, 1 ... (backward: v - 1, v - 2 ...). It does min(m v, W) forwards with
+    W = 2 (p - g - 1) + (v - 1) p, then forward and backward in turn, then the rest. m must be a multiple of p.
+    Equal chunks of f / v and b / v without communication give  (m + (p - 1) / v)(f + b).
+
+    GPU g does forward W + r and backward r at step t = r + p - 1 - g. Then all that an operation needs was sent in
+    step t - 1 at the latest, and what was sent on a channel before is no longer needed.
 
     Parameters
     ----------
-    fwd, bwd, comm_fwd, comm_bwd : float64 [n, P]
-        Rows as above; what is beyond a plan's stages (or borders) is not read.
-    stages, m : int64 [n]
-        Stages and micro-batches of each plan.
+    chunks : int64 [n], v of each plan, 1 or more.
 
     Returns
     -------
-    iteration_s : float64 [n]
-    last_end_s : float64 [n, P], NaN beyond a plan's stages.
+    As `gpipe_many_s`, with the end of each of the v p stages.
     """
     n = len(stages)
-    iteration = np.empty(n)
-    last_end = np.full(fwd.shape, np.nan)
+    iteration, last_end = np.empty(n), np.full(fwd.shape, np.nan)
+    free, sent_fwd, sent_bwd = np.zeros(fwd.shape[1]), np.zeros(fwd.shape[1]), np.zeros(fwd.shape[1])
+    for i in range(n):
+        p, v = stages[i], chunks[i]
+        last, total = p * v - 1, m[i] * v
+        free[:p] = 0.0
+        sent_fwd[:p] = 0.0
+        sent_bwd[:p] = 0.0
+        for t in range(-last, total + p - 1):
+            # Of the step before: GPUs from last to first overwrite what those after them would read.
+            ring, gradient = sent_fwd[p - 1], sent_bwd[0]
+            for g in range(p - 1, -1, -1):
+                mine = sent_bwd[g]
+                end = free[g]
+                forward, backward = t + last - g, t - (p - 1) + g
+                if 0 <= forward < total:
+                    q = forward % (p * v) // p * p + g
+                    if q > 0:
+                        end = max(end, sent_fwd[g - 1] if g > 0 else ring)
+                    end += fwd[i, q]
+                    if q < last:
+                        sent_fwd[g] = max(sent_fwd[g], end) + comm_fwd[i, q]
+                if 0 <= backward < total:
+                    q = (v - 1 - backward % (p * v) // p) * p + g
+                    if q < last:
+                        end = max(end, gradient)
+                    end += bwd[i, q]
+                    last_end[i, q] = end
+                    if q > 0:
+                        sent_bwd[g] = max(sent_bwd[g], end) + comm_bwd[i, q - 1]
+                free[g] = end
+                gradient = mine
+        _finish(i, p * v, fwd, bwd, comm_fwd, comm_bwd, iteration, last_end)
+    return iteration, last_end
+
+
+@jit
+def pipedream_many_s(
+    fwd: np.ndarray,
+    bwd: np.ndarray,
+    comm_fwd: np.ndarray,
+    comm_bwd: np.ndarray,
+    sync: np.ndarray,
+    stages: np.ndarray,
+) -> np.ndarray:
+    """Asynchronous 1F1B (Narayanan et al. 2019, PipeDream): seconds between micro-batches once the pipeline is full.
+
+    The order is that of `one_f_one_b_many_s` without an end: stage s starts with p - s forwards, then backward and
+    forward in turn for ever. After each backward the stage is busy for `sync` seconds (it sums gradients over its
+    replicas and steps), while the gradient of its input is under way.
+
+    The time between micro-batches is the largest mean of a cycle of the recurrence (length by micro-batches passed).
+    Its cycles are: forward through stages s to q and back,
+
+        (sum_{s..q} (f + b) + sum_{s..q-1} (c_fwd + c_bwd) + sync_s) / (q - s + 1),
+
+    since p - s micro-batches in flight allow no more, and each channel's own c. Without communication it is the
+    slowest stage; the published form, max(slowest stage, slowest border), misses the cycles over several stages.
+
+    Parameters
+    ----------
+    sync : float64 [n, P].
+
+    Returns
+    -------
+    period_s : float64 [n]; NaN where an input is.
+    """
+    n = len(stages)
+    period = np.empty(n)
     for i in range(n):
         p = stages[i]
-        iteration[i], ends = one_f_one_b_s(
-            fwd[i, :p], bwd[i, :p], comm_fwd[i, : p - 1], comm_bwd[i, : p - 1], m[i]
-        )
-        last_end[i, :p] = ends
-    return iteration, last_end
+        worst, everything = 0.0, 0.0
+        for s in range(p):
+            length = sync[i, s]
+            everything += length
+            for q in range(s, p):
+                length += fwd[i, q] + bwd[i, q]
+                worst = max(worst, length / (q - s + 1))
+                if q < p - 1:
+                    length += comm_fwd[i, q] + comm_bwd[i, q]
+            everything += length
+            if s < p - 1:
+                worst = max(worst, comm_fwd[i, s], comm_bwd[i, s])
+        period[i] = worst if everything == everything else np.nan  # noqa: PLR0124 - NaN is not itself
+    return period
+
+
+@jit
+def _finish(
+    i: int,
+    used: int,
+    fwd: np.ndarray,
+    bwd: np.ndarray,
+    comm_fwd: np.ndarray,
+    comm_bwd: np.ndarray,
+    iteration: np.ndarray,
+    last_end: np.ndarray,
+) -> None:
+    """Plan i's end, from those of its stages; NaN throughout where one of its inputs is."""
+    everything, latest = 0.0, 0.0
+    for q in range(used):
+        everything += fwd[i, q] + bwd[i, q]
+        if q < used - 1:
+            everything += comm_fwd[i, q] + comm_bwd[i, q]
+        latest = max(latest, last_end[i, q])
+    if everything != everything:  # noqa: PLR0124 - NaN is not itself
+        latest = np.nan
+        last_end[i, :used] = np.nan
+    iteration[i] = latest

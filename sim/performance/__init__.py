@@ -7,7 +7,7 @@ from sim.hardware import GpuType
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.iteration import Iteration
 from sim.performance.model import Performance
-from sim.performance.table import MeasuredTable
+from sim.performance.tables import MeasuredTable
 from sim.performance.zoo import MODELS
 
 __all__ = [

@@ -23,6 +23,15 @@ class StageGpus:
     gpu: GpuType
     nodes: tuple[int, ...]
     racks: tuple[int, ...]
+    tensor: int = 1
+    """GPUs of a replica (tensor parallelism); they follow each other."""
+
+    slots: tuple[int, ...] = ()
+    """Number of each GPU within its node, where that matters (`Links.alike` is false); else empty."""
+
+    @property
+    def replicas(self) -> int:
+        return len(self.nodes) // self.tensor
 
     @property
     def gpus_per_node(self) -> tuple[int, ...]:
@@ -30,13 +39,17 @@ class StageGpus:
         return tuple(sorted(Counter(self.nodes).values(), reverse=True))
 
 
-def layout(gpus: np.ndarray, cluster: ClusterSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Node and rack of each GPU, numbered in the order of first appearance.
+def layout(
+    gpus: np.ndarray, cluster: ClusterSpec
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Node and rack of each GPU, numbered in the order of first appearance, and its number within its node.
 
-    All of a placement that matters for speed.
+    All of a placement that matters for speed: the last is empty where the cluster's links join all GPUs of a node
+    alike.
     """
     nodes = cluster.gpu_node[gpus]
-    return _renumbered(nodes.tolist()), _renumbered(cluster.node_rack[nodes].tolist())
+    slots = () if cluster.links.alike else tuple((gpus - cluster.node_first[nodes]).tolist())
+    return _renumbered(nodes.tolist()), _renumbered(cluster.node_rack[nodes].tolist()), slots
 
 
 def _renumbered(labels: list[int]) -> tuple[int, ...]:
@@ -53,6 +66,10 @@ def stages_on(
     ----------
     operators : how many the model has; 0: unknown (a measured model, which cannot be divided).
 
+    Returns
+    -------
+    One for each stage; where stages are interleaved, stage q is where stage q mod p is.
+
     Raises
     ------
     PerformanceError
@@ -67,6 +84,13 @@ def stages_on(
             where=where,
             got=f"{len(spans)} stages",
             allowed="one stage, one micro-batch",
+        )
+    if plan.chunks < 1 or len(spans) % plan.chunks:
+        raise PerformanceError(
+            "each GPU of an interleaved pipeline runs as many stages",
+            where=where,
+            got=f"{len(spans)} stages, {plan.chunks} chunks",
+            allowed="a number of stages that the chunks divide",
         )
     ends = [-1, *(last for _, last in spans)]
     if operators and (
@@ -86,9 +110,16 @@ def stages_on(
             got=f"{len(gpus)} GPUs, {plan.micro_batches} micro-batches",
             allowed=f"{plan.num_gpus} GPUs, at least one a stage, and a micro-batch or more",
         )
-    nodes, racks = layout(gpus, cluster)
+    nodes, racks, slots = layout(gpus, cluster)
     stages, at = [], 0
-    for number, s in enumerate(plan.stages):
+    for number, s in enumerate(plan.devices):
+        if s.tensor < 1 or s.gpus % s.tensor:
+            raise PerformanceError(
+                "tensor parallelism does not divide the GPUs of a stage",
+                where=f"{where}, stage {number}",
+                got=f"{s.gpus} GPUs by {s.tensor}",
+                allowed="a multiple",
+            )
         part = slice(at, at + s.gpus)
         found = {cluster.types[t].name.lower() for t in cluster.gpu_type[gpus[part]]}
         index = cluster.type_index(s.gpu_type)
@@ -99,6 +130,6 @@ def stages_on(
                 got=sorted(found),
                 allowed=s.gpu_type,
             )
-        stages.append(StageGpus(cluster.types[index], nodes[part], racks[part]))
+        stages.append(StageGpus(cluster.types[index], nodes[part], racks[part], s.tensor, slots[part]))
         at += s.gpus
-    return stages
+    return stages * plan.chunks

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from sim.api import Plan
 from sim.cluster import ClusterSpec, Links
 from sim.hardware import GpuType
+from sim.performance.calibration import Calibration, shipped
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
-from sim.performance.iteration import SCHEDULES, Iteration, pipeline_iteration
+from sim.performance.iteration import SCHEDULES, Iteration
 from sim.performance.layout import StageGpus, layout, stages_on
-from sim.performance.links import gang_allreduce_s, stage_transfer_s
-from sim.performance.memory import in_flight, memory_gib
-from sim.performance.operator_time import checked, operator_times_s, update_time_s
-from sim.performance.table import MeasuredTable
+from sim.performance.memory import stage_memory
+from sim.performance.operator_time import checked, operator_times_s, source, update_time_s
+from sim.performance.tables import MeasuredTable
+from sim.performance.training import Strategy, gradients_s, train
 from sim.performance.zoo import MODELS, zoo_graph
 from traces.errors import did_you_mean
 
 
 class Performance:
-    """Iteration times of the zoo's models, and of a measured table's if one is given. Answers are remembered.
+    """Iteration times of the zoo's models, of graphs and of a measured table if given. Answers are remembered.
 
     The links are those given here, for every call, whatever cluster a plan's GPUs are of. A job that holds a
     share of its GPUs (gpu_milli < 1000) runs at that share of the rate, by time slicing: the caller
@@ -32,12 +34,19 @@ class Performance:
     ----------
     links : network of the cluster.
     table : measured rates; its job types are models too, known by rate only.
-    schedule : '1f1b' or 'gpipe', the order in which pipeline stages work.
+    schedule : the order in which pipeline stages work where a plan names none: '1f1b', 'gpipe', 'async', 'interleaved'.
+    calibration : how much of a GPU's figures each kind of operator reaches, and in which precision; a name of
+        `calibration.SHIPPED`, or one's own. Default: 'tuned'.
+    graphs : further models by name.
+    blocking : a GPU waits while its message to the next stage is sent (else transfers overlap with computation).
+    overlap : gradients are summed while the last backward pass still runs (else after it).
     """
 
     def __init__(
-        self, links: Links | None = None, table: MeasuredTable | None = None, *, schedule: str = "1f1b"
-    ) -> None:
+        self, links: Links | None = None, table: MeasuredTable | None = None, *, schedule: str = "1f1b",
+        calibration: Calibration | str = "tuned", graphs: Mapping[str, OperatorGraph] | None = None,
+        blocking: bool = False, overlap: bool = False,
+    ) -> None:  # fmt: skip
         if schedule not in SCHEDULES:
             raise PerformanceError(
                 "unknown pipeline schedule",
@@ -46,20 +55,25 @@ class Performance:
                 todo=did_you_mean(schedule, SCHEDULES),
             )
         self.links, self.table, self.schedule = links or Links(), table, schedule
-        self.models: tuple[str, ...] = (*MODELS, *(table.job_types if table else ()))
+        self.calibration = shipped(calibration) if isinstance(calibration, str) else calibration
+        self.value_bytes = VALUE_BYTES if self.calibration.precision == "mixed" else 4
+        """Bytes of a weight, a gradient or an activation."""
+        self.graphs, self.blocking, self.overlap = dict(graphs or {}), blocking, overlap
+        self.models: tuple[str, ...] = (*MODELS, *self.graphs, *(table.job_types if table else ()))
         self._measured = frozenset(table.job_types if table else ())
         # Types and clusters are told apart by identity; holding them keeps their ids from being used again.
         self._types: dict[int, GpuType] = {}
         self._clusters: dict[int, ClusterSpec] = {}
         self._op_times: dict[
-            tuple[str, float, int], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+            tuple[str, float, int, int], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
         ] = {}
+        self._shares: dict[tuple[str, int], OperatorGraph] = {}
         self._gangs: dict[tuple[str, int, int, tuple[int, ...], int], Iteration] = {}
         self._plans: dict[tuple, Iteration] = {}
 
     def known(self, model: str) -> bool:
         """Whether the model is one of `models`."""
-        return model in MODELS or model in self._measured
+        return model in MODELS or model in self.graphs or model in self._measured
 
     def resolve(self, model: str) -> str:
         """Return the model's name.
@@ -73,7 +87,7 @@ class Performance:
             raise PerformanceError(
                 "unknown model",
                 got=model,
-                allowed=", ".join(self.models[:12]),
+                allowed=", ".join(self.models[:40]) + (", ..." if len(self.models) > 40 else ""),
                 todo=did_you_mean(model, self.models),
             )
         return model
@@ -93,7 +107,7 @@ class Performance:
                 allowed=", ".join(MODELS),
                 todo="Plans and stages need a model of the zoo.",
             )
-        return zoo_graph(model)
+        return self.graphs[model] if model in self.graphs else zoo_graph(model)
 
     def op_times_s(self, model: str, samples: float, gpu: GpuType) -> tuple[np.ndarray, np.ndarray]:
         """Seconds of each operator forward and backward for `samples` samples on one GPU.
@@ -103,13 +117,13 @@ class Performance:
         return self._times(model, samples, gpu)[:2]
 
     def _times(
-        self, model: str, samples: float, gpu: GpuType
+        self, model: str, samples: float, gpu: GpuType, ways: int = 1
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Operator times forward and backward, and their running sums (a zero first)."""
-        key = (model, samples, id(gpu))
+        """Operator times forward and backward on one of `ways` GPUs, and their running sums (a zero first)."""
+        key = (model, samples, id(gpu), ways)
         if key not in self._op_times:
             self._types.setdefault(id(gpu), checked(gpu))
-            fwd, bwd = operator_times_s(self.graph(model), samples, gpu)
+            fwd, bwd = operator_times_s(self._share(model, ways), samples, gpu, calibration=self.calibration)
             sums = [np.concatenate(([0.0], np.cumsum(a))) for a in (fwd, bwd)]
             for array in (fwd, bwd, *sums):
                 array.flags.writeable = False
@@ -127,7 +141,8 @@ class Performance:
         self, model: str, first_op: int, last_op: int, samples: float, in_flight: int
     ) -> float:
         """GiB that a GPU of the stage needs when it holds `in_flight` micro-batches of `samples` samples."""
-        return memory_gib(self.graph(model), first_op, last_op, samples, in_flight)
+        span = [(first_op, last_op)]
+        return stage_memory(self.graph(model), span, samples, in_flight, value_bytes=self.value_bytes).total_gib
 
     def allreduce_s(
         self,
@@ -138,16 +153,23 @@ class Performance:
         gpus_per_node: tuple[int, ...],
         racks: int = 1,
     ) -> float:
-        """Seconds to sum the gradients of operators first_op to last_op over a gang."""
-        params = self.graph(model).weight_params[first_op : last_op + 1].sum()
-        return gang_allreduce_s(VALUE_BYTES * params, gpu, gpus_per_node, racks, self.links)
+        """Seconds to sum the gradients of operators first_op to last_op over a gang, if nothing overlaps."""
+        num_bytes = self.value_bytes * self._dense_params(model, first_op, last_op)
+        return gradients_s(num_bytes, None, _gang_on(gpu, gpus_per_node, racks), self.links)
 
     def update_s(self, model: str, first_op: int, last_op: int, gpu: GpuType) -> float:
         """Seconds of the optimizer step of operators first_op to last_op."""
-        return update_time_s(float(self.graph(model).weight_params[first_op : last_op + 1].sum()), gpu)
+        return update_time_s(float(self._dense_params(model, first_op, last_op).sum()), gpu, self.calibration)
+
+    def _dense_params(self, model: str, first_op: int, last_op: int) -> np.ndarray:
+        """Parameters whose gradients are summed and which are stepped: not those of tables hardly touched."""
+        graph, span = self.graph(model), slice(first_op, last_op + 1)
+        return np.asarray(graph.weight_params[span] - graph.sparse_params[span])
 
     def fits(self, model: str, batch_size: int, gpu: GpuType, num_gpus: int) -> bool:
-        """Whether data parallelism over `num_gpus` GPUs fits into their memory."""
+        """Whether data parallelism over `num_gpus` GPUs fits into their memory, or was measured to run there."""
+        if self.table is not None and model in self._measured:
+            return self.table.runs(model, batch_size, gpu.name, num_gpus)
         return self.data_parallel(model, batch_size, gpu, (num_gpus,)).fits
 
     def data_parallel(
@@ -157,7 +179,7 @@ class Performance:
 
         Parameters
         ----------
-        batch_size : global batch, samples. A measured job type has its own; it is not read there.
+        batch_size : global batch, samples. A measured job type may have its own; it is not read there.
         gpus_per_node : GPUs of the gang on each node, descending.
         racks : racks that the nodes are in.
         """
@@ -172,20 +194,22 @@ class Performance:
         self, model: str, batch_size: int, gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int
     ) -> Iteration:
         if self.resolve(model) in self._measured:
-            return self._measured_rate(model, gpu, gpus_per_node)
-        nodes = tuple(node for node, count in enumerate(gpus_per_node) for _ in range(count))
+            return self._measured_rate(model, batch_size, gpu, gpus_per_node)
         span = (0, len(self.graph(model)) - 1)
-        stage = StageGpus(gpu, nodes, tuple(min(node, racks - 1) for node in nodes))
-        return self._run(model, batch_size, 1, [span], [stage])
+        stage = _gang_on(gpu, gpus_per_node, racks)
+        return self._run(model, batch_size, Strategy(self.schedule, overlap=self.overlap), [span], [stage])
 
-    def _measured_rate(self, model: str, gpu: GpuType, gpus_per_node: tuple[int, ...]) -> Iteration:
+    def _measured_rate(
+        self, model: str, batch_size: int, gpu: GpuType, gpus_per_node: tuple[int, ...]
+    ) -> Iteration:
         """The table's rate as an iteration: the whole job's, and all of it counted as computation."""
         assert self.table is not None
-        count = sum(gpus_per_node)
-        rate = self.table.rate(model, gpu.name, count, self.table.consolidated(gpus_per_node))
+        found = self.table.rate(model, batch_size, gpu.name, gpus_per_node)
+        rate = found.iterations_per_s
         time_s = 1.0 / rate if rate > 0 else math.inf
+        count = sum(gpus_per_node)
         reason = "" if rate > 0 else f"{model} did not fit on {count} {gpu.name} (measured rate 0)"
-        return Iteration(time_s, time_s, 0.0, 0.0, 0.0, (), rate > 0, reason)
+        return Iteration(time_s, time_s, 0.0, 0.0, 0.0, (), rate > 0, reason, source=found.source)
 
     def plan(
         self, model: str, batch_size: int, plan: Plan, gpus: np.ndarray, cluster: ClusterSpec
@@ -203,21 +227,26 @@ class Performance:
             Stages that do not cover the model in order, or GPUs that are not the plan's.
         """
         self._clusters.setdefault(id(cluster), cluster)
-        key = (model, batch_size, plan.stages, plan.micro_batches, id(cluster), *layout(gpus, cluster))
+        trained = (plan.micro_batches, plan.schedule, plan.chunks, plan.recompute, plan.zero)
+        key = (model, batch_size, plan.stages, trained, id(cluster), *layout(gpus, cluster))
         if key not in self._plans:
             operators = 0 if self.resolve(model) in self._measured else len(self.graph(model))
             stages = stages_on(plan, model, operators, gpus, cluster)
             if model in self._measured:
                 return self.data_parallel(model, batch_size, stages[0].gpu, stages[0].gpus_per_node)
             spans = [(s.first_op, s.last_op) for s in plan.stages]
-            self._plans[key] = self._run(model, batch_size, plan.micro_batches, spans, stages)
+            schedule = plan.schedule or self.schedule
+            how = Strategy(
+                schedule, plan.micro_batches, plan.chunks, plan.recompute, plan.zero, self.blocking, self.overlap
+            )
+            self._plans[key] = self._run(model, batch_size, how, spans, stages)
         return self._plans[key]
 
     def _run(
         self,
         model: str,
         batch_size: int,
-        m: int,
+        how: Strategy,
         spans: Sequence[tuple[int, int]],
         stages: Sequence[StageGpus],
     ) -> Iteration:
@@ -230,50 +259,26 @@ class Performance:
                 allowed="1 sample or more",
                 todo="Give the job a batch_size.",
             )
-        graph, p, micro = self.graph(model), len(stages), batch_size / m
-        parts = [micro / len(stage.nodes) for stage in stages]
-        times = np.array(
-            [self.stage_time_s(model, a, b, stages[s].gpu, parts[s]) for s, (a, b) in enumerate(spans)]
-        )
-        comm = np.array(
-            [
-                stage_transfer_s(
-                    float(graph.cut_bytes[spans[s][1]]) * micro, stages[s], stages[s + 1], self.links
-                )
-                for s in range(p - 1)
-            ]
-        )
-        reduce = np.array(
-            [
-                self.allreduce_s(model, a, b, st.gpu, st.gpus_per_node, len(set(st.racks)))
-                for (a, b), st in zip(spans, stages, strict=True)
-            ]
-        )
-        update = np.array(
-            [self.update_s(model, a, b, st.gpu) for (a, b), st in zip(spans, stages, strict=True)]
-        )
-        need = tuple(
-            memory_gib(graph, a, b, parts[s], in_flight(self.schedule, s, p, m))
-            for s, (a, b) in enumerate(spans)
-        )
-        result = pipeline_iteration(
-            self.schedule,
-            np.ascontiguousarray(times[:, 0]),
-            np.ascontiguousarray(times[:, 1]),
-            comm,
-            m,
-            reduce,
-            update,
-            need,
-        )
-        for s, stage in enumerate(stages):
-            if parts[s] < 1:
-                return result.without_fit(
-                    f"stage {s} has {len(stage.nodes)} GPUs for {micro:g} samples of a micro-batch"
-                )
-            if need[s] > stage.gpu.memory_gib:
-                return result.without_fit(
-                    f"stage {s} does not fit: a {stage.gpu.name} needs {need[s]:.1f} GiB "
-                    f"and has {stage.gpu.memory_gib:.1f} GiB"
-                )
-        return result
+        graphs = [self._share(model, stage.tensor) for stage in stages]
+        samples = [batch_size / how.micro_batches / stage.replicas for stage in stages]
+        sources = {source(*of) for of in zip(graphs, samples, (stage.gpu for stage in stages), strict=True)}
+        result = train(
+            graphs, batch_size, spans, stages, how,
+            lambda ways, samples, stage: self._times(model, samples, stage.gpu, ways)[:2],
+            self.links, self.calibration,
+        )  # fmt: skip
+        # A graph is profiled as a whole; 'extrapolated' comes before 'measured'.
+        return result if sources == {"modelled"} else replace(result, source=min(sources))
+
+    def _share(self, model: str, ways: int) -> OperatorGraph:
+        """The graph of one of `ways` GPUs that share each operator."""
+        key = (model, ways)
+        if key not in self._shares:
+            self._shares[key] = self.graph(model).tensor_parallel(ways)
+        return self._shares[key]
+
+
+def _gang_on(gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int) -> StageGpus:
+    """A gang with so many GPUs on each node, in so many racks."""
+    nodes = tuple(node for node, count in enumerate(gpus_per_node) for _ in range(count))
+    return StageGpus(gpu, nodes, tuple(min(node, racks - 1) for node in nodes))

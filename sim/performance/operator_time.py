@@ -1,14 +1,15 @@
 """Time of operators on a GPU type: a roofline with the efficiencies that the catalogue cites.
 
-    t = max(FLOP / (efficiency * peak), bytes / (efficiency * bandwidth)) + launches * LAUNCH_S
+    t = max(FLOP / (c e peak) + launches * fill, bytes / (m e_m bandwidth)) + launches * launch
 
-Small matrix products do not fill a GPU. With F FLOP a launch their efficiency is e_c F / (F + H), which is
-half of the best at H = FILL_S e_c peak. The first term then is
+at least launches * host: the host issues kernels one after the other. e and e_m are the type's efficiencies; c, m,
+fill, launch and host come from a calibration (`sim.performance.calibration`), for each kind of operator.
 
-    FLOP / (e_c peak) + launches * FILL_S
+Small matrix products do not fill a GPU. With F FLOP a launch their efficiency is c e F / (F + H), which is half of
+the best at H = fill c e peak. The first term above is the same thing, and more work never takes less time, as it
+would where the efficiency rises in steps. Backward, a matrix product does twice the FLOP.
 
-so that more work never takes less time, as it would where the efficiency rises in steps. Backward, a matrix
-product does twice the FLOP.
+Where a graph carries measured times, these are taken: in proportion to samples, and to another type by wave scaling.
 """
 
 from __future__ import annotations
@@ -18,21 +19,16 @@ import warnings
 
 import numpy as np
 
-from sim.hardware import GpuType
-from sim.performance.graph import MATRIX_KINDS, VALUE_BYTES, OperatorGraph, PerformanceError
+from sim.hardware import GpuType, gpu_type
+from sim.performance.calibration import Calibration, shipped
+from sim.performance.graph import MATRIX_KINDS, VALUE_BYTES, OperatorGraph, PerformanceError, Profile
+from sim.performance.wave import wave_scaled_s
 
-LAUNCH_S = 7.5e-6
-"""Cost of starting a kernel: 5 to 10 microseconds (Placeto's simulator has 5.7 between operators)."""
-FILL_S = 3.4e-6
-"""Half of the best is reached at FILL_S e_c peak FLOP: 1 GFLOP where an A100 reaches 0.95 of its peak.
-
-From Calculon's table (0.1 below 1 GFLOP, 0.6 above, 0.95 at most). The same time is assumed for all types, so
-that a smaller GPU is filled by less work.
-"""
 UPDATE_BYTES = 28
-"""Traffic of a mixed-precision Adam step for each parameter.
+"""Traffic of an Adam step for each parameter.
 
-Reads a gradient (2), reads and writes weight and two moments in single precision (24), writes the weight (2).
+Mixed precision reads a gradient (2), reads and writes weight and two moments in single precision (24), writes the
+weight (2); single precision reads a gradient (4) and does the same.
 """
 
 _FIGURES = (
@@ -58,7 +54,8 @@ def checked(gpu: GpuType) -> GpuType:
     UserWarning
         An efficiency is exactly 1: no GPU reaches its peak.
     """
-    for name in _FIGURES:
+    single = ("fp32_efficiency",) if gpu.fp32_efficiency is not None else ()
+    for name in (*_FIGURES, *single):
         value = getattr(gpu, name)
         top = 1.0 if name.endswith("efficiency") else math.inf
         if value is None or not 0 < value <= top or math.isinf(value):
@@ -74,32 +71,118 @@ def checked(gpu: GpuType) -> GpuType:
     return gpu
 
 
-def operator_times_s(graph: OperatorGraph, samples: float, gpu: GpuType) -> tuple[np.ndarray, np.ndarray]:
+def operator_times_s(
+    graph: OperatorGraph,
+    samples: float,
+    gpu: GpuType,
+    *,
+    precision: str | None = None,
+    calibration: Calibration | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """Seconds of each operator, forward and backward, for `samples` samples on one GPU: two float64 [ops].
 
     Bytes backward: a matrix product reads the output's gradient twice, its input and weights, and writes the
     gradients of both; any other operator reads the output's gradient and its input, and writes the input's
-    gradient.
+    gradient. In single precision each value has twice the bytes.
+
+    Parameters
+    ----------
+    precision : of the matrix products ('mixed', 'tf32', 'fp32'); None: the calibration's.
+    calibration : None: 'tuned'.
+
+    Raises
+    ------
+    PerformanceError, HardwareError
+        A peak, the FLOPs of an operator or the GPU of a profile is unknown.
     """
-    compute = gpu.compute_efficiency * gpu.peak_tflops * 1e12
-    bandwidth = gpu.memory_efficiency * gpu.mem_gbytes_per_s * 1e9
-    matrix = np.isin(graph.kind, MATRIX_KINDS)
-    # Each launch reads the weights: an LSTM does so at every step.
-    weights = np.where(matrix, graph.weight_params * VALUE_BYTES * graph.launches, 0.0)
-    fwd_bytes = samples * (graph.in_bytes + graph.out_bytes + graph.inner_bytes) + weights
-    outputs_read = np.where(matrix, 2.0, 1.0)
-    bwd_bytes = (
-        samples * (2 * graph.in_bytes + outputs_read * graph.out_bytes + 2 * graph.inner_bytes) + 2 * weights
-    )
+    fit = calibration or shipped("tuned")
+    precision = precision or fit.precision
+    if graph.profile is not None:
+        return _profiled_times_s(graph, graph.profile, samples, gpu, precision)
+    if not math.isfinite(graph.flops_fwd.sum()):
+        unknown = graph.ops[int(np.argmin(np.isfinite(graph.flops_fwd)))]
+        what, todo = "the FLOPs of an operator are unknown", "Give them, or measured times."
+        raise PerformanceError(what, where=f"model {graph.name!r}", got=unknown, allowed="a number", todo=todo)
     times = []
-    for passes, num_bytes in ((1.0, fwd_bytes), (2.0, bwd_bytes)):
-        flops = passes * samples * graph.flops_fwd
-        launches = np.where(matrix, passes, 1.0) * graph.launches
-        arithmetic = np.where(matrix, flops / compute + launches * FILL_S, 0.0)
-        times.append(np.maximum(arithmetic, num_bytes / bandwidth) + launches * LAUNCH_S)
+    for arithmetic, memory, launches in device_parts(graph, samples, gpu, precision, fit):
+        times.append(np.maximum(np.maximum(arithmetic, memory) + launches * fit.launch_s, launches * fit.host_s))
     return times[0], times[1]
 
 
-def update_time_s(params: float, gpu: GpuType) -> float:
+def device_parts(
+    graph: OperatorGraph, samples: float, gpu: GpuType, precision: str, fit: Calibration
+) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Forward and backward: seconds of arithmetic, seconds of memory traffic, launches, each float64 [ops]."""
+    peak, efficiency = gpu.matrix_tflops(precision)
+    # Nothing is faster than the peak, whatever a fit on another type says.
+    compute = np.minimum(fit.column(graph.kind, "compute") * efficiency, 1.0) * peak * 1e12
+    bandwidth = fit.column(graph.kind, "memory") * gpu.memory_efficiency * gpu.mem_gbytes_per_s * 1e9
+    fill_s = fit.column(graph.kind, "fill_s")
+    matrix = np.isin(graph.kind, MATRIX_KINDS)
+    fwd_bytes, bwd_bytes = traffic_bytes(graph, samples, precision)
+
+    def parts(passes: float, num_bytes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        launches = np.where(matrix, passes, 1.0) * graph.launches
+        arithmetic = passes * samples * graph.flops_fwd / compute + launches * fill_s
+        return np.where(matrix, arithmetic, 0.0), num_bytes / bandwidth, launches
+
+    return parts(1.0, fwd_bytes), parts(2.0, bwd_bytes)
+
+
+def traffic_bytes(graph: OperatorGraph, samples: float, precision: str) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes that each operator moves forward and backward: two float64 [ops]."""
+    size = 1.0 if precision == "mixed" else 2.0
+    matrix = np.isin(graph.kind, MATRIX_KINDS)
+    # Each launch reads the weights: an LSTM does so at every step.
+    weights = np.where(matrix, graph.weight_params * VALUE_BYTES * graph.launches, 0.0)
+    fwd = samples * (graph.in_bytes + graph.out_bytes + graph.inner_bytes) + weights
+    outputs_read = np.where(matrix, 2.0, 1.0)
+    bwd = samples * (2 * graph.in_bytes + outputs_read * graph.out_bytes + 2 * graph.inner_bytes) + 2 * weights
+    return size * fwd, size * bwd
+
+
+def source(graph: OperatorGraph, samples: float, gpu: GpuType) -> str:
+    """Where the times for `samples` samples on `gpu` come from.
+
+    'modelled' : from FLOPs and bytes. 'measured' : as profiled. 'extrapolated' : profiled for another number of
+    samples (taken in proportion) or on another type (wave scaling).
+    """
+    if graph.profile is None:
+        return "modelled"
+    same = samples == graph.profile.samples and gpu.name == _profiled_on(graph, graph.profile).name
+    return "measured" if same else "extrapolated"
+
+
+def _profiled_on(graph: OperatorGraph, profile: Profile) -> GpuType:
+    if not profile.gpu:
+        raise PerformanceError(
+            "the profile does not say on which GPU type it was measured",
+            where=f"model {graph.name!r}, {profile.source}",
+            got="",
+            allowed="a type of the catalogue",
+            todo="Name it when the graph is read.",
+        )
+    return gpu_type(profile.gpu)
+
+
+def _profiled_times_s(
+    graph: OperatorGraph, profile: Profile, samples: float, gpu: GpuType, precision: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The profile's times, for other samples and another type; where FLOPs are unknown, in the ratio of bandwidths."""
+    measured_on = _profiled_on(graph, profile)
+    share = samples / profile.samples
+    if measured_on.name == gpu.name:
+        return profile.fwd_s * share, profile.bwd_s * share
+    times = []
+    traffic = traffic_bytes(graph, profile.samples, precision)
+    for passes, time_s, num_bytes in zip((1.0, 2.0), (profile.fwd_s, profile.bwd_s), traffic, strict=True):
+        flops = passes * profile.samples * graph.flops_fwd
+        intensity = np.divide(flops, num_bytes, out=np.full(len(graph), np.nan), where=num_bytes > 0)
+        times.append(share * wave_scaled_s(time_s, intensity, measured_on, gpu, precision=precision))
+    return times[0], times[1]
+
+
+def update_time_s(params: float, gpu: GpuType, calibration: Calibration | None = None) -> float:
     """Seconds of an optimizer step over `params` parameters: bound by memory."""
-    return params * UPDATE_BYTES / (gpu.memory_efficiency * gpu.mem_gbytes_per_s * 1e9)
+    memory = (calibration or shipped("tuned")).kinds["update"].memory
+    return params * UPDATE_BYTES / (memory * gpu.memory_efficiency * gpu.mem_gbytes_per_s * 1e9)

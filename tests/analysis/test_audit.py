@@ -21,7 +21,7 @@ def test_a_valid_run_passes_and_says_what_was_checked(story):
     assert report.checked["gangs are whole"] == "7 segments"
     assert report.checked["work of a finished job is what it asked"] == "4 finished jobs"
     assert report.checked["nothing runs on a node that is down"] == "1 outages"
-    assert "20 laws hold" in report.text
+    assert "21 laws hold" in report.text
 
 
 def _set(row, **values):
@@ -67,6 +67,12 @@ MUTATIONS = [
     ("no job starts before its submit", lambda r: _set(r.of("e"), submit_s=11.0), "at 10 s, job 'e'"),
     ("segments of a job do not overlap", lambda r: _shift(r.stretch("c", 1), -17.5), "job 'c'"),
     ("segments of a job do not overlap", lambda r: r.segments.insert(0, r.segments.pop(3)), "job 'c'"),
+    (
+        "a change of speed moves nothing",
+        lambda r: _set(r.stretch("c", 0), end_reason="respeed"),
+        "at 5 s, job 'c'",
+    ),
+    ("a change of speed moves nothing", lambda r: _set(r.stretch("f"), end_reason="respeed"), "job 'f'"),
     (
         "no GPU is used above 1000 milli",
         lambda r: _set(r.stretch("c", 0), gpu_ids=[0], nodes=[0]),

@@ -15,6 +15,7 @@ from traces.load import load_trace
 
 COMMANDS = [
     ["run"],
+    ["perf"],
     ["policies"],
     ["check"],
     ["audit"],

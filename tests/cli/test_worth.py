@@ -47,5 +47,6 @@ def test_measured_models_keep_their_table_on_the_reference_too(data_dir: Path) -
     cluster = load_cluster("v100:1x4+k80:1x4")
     truth = Modelled(trace, cluster, Performance(table=table), gpu_type("V100"))
     rates = [truth.rate(0, np.array([gpu], dtype=np.int32), None) for gpu in (0, 4)]
-    assert truth.work_total[0] == pytest.approx(100 * table.rate(model, "v100", 1))
-    assert rates[0] / rates[1] == pytest.approx(table.rate(model, "v100", 1) / table.rate(model, "k80", 1))
+    speed = {gpu: table.rate(model, 64, gpu, (1,)).iterations_per_s for gpu in ("v100", "k80")}
+    assert truth.work_total[0] == pytest.approx(100 * speed["v100"])
+    assert rates[0] / rates[1] == pytest.approx(speed["v100"] / speed["k80"])

@@ -171,6 +171,42 @@ def test_a_bandwidth_without_its_unit_is_refused_and_told_both_units(cluster, ke
     assert f"{right}_gbytes_per_s" in error.value.todo and f"{right}_gbits_per_s" in error.value.todo
 
 
+def test_p43_25_gbyte_200_gbit_and_an_adapter_of_that_rate_agree(cluster):
+    texts = ("network_gbytes_per_s = 25", "network_gbits_per_s = 200", 'network_class = "InfiniBand-HDR"')
+    rates = [cluster(f"{NODES}[links]\n{text}\n").links.network_gbytes_per_s for text in texts]
+    assert rates == [25.0, 25.0, 25.0]
+
+
+@pytest.mark.parametrize("key", ["network_class", "node_class", "host_class", "socket_class"])
+@pytest.mark.parametrize("value", ["25", '"25"', '"25 GB"'])
+def test_p43_a_class_is_a_name_and_never_a_number_without_a_unit(cluster, key, value):
+    with pytest.raises(ClusterError, match=rf"links.*(value not allowed|unknown link class).*got {value!s}".replace(
+            '"', "'")) as error:
+        cluster(NODES + f"[links]\n{key} = {value}\n")
+    assert "infiniband-hdr" in error.value.allowed or "pcie3-host" in error.value.allowed
+
+
+def test_a_class_gives_rate_and_latency_of_a_nodes_adapters(cluster):
+    links = cluster(NODES + '[links]\nnetwork_class = "infiniband-hdr"\nnetwork_adapters = 8\n').links
+    assert links.network_gbytes_per_s == links.rack_gbytes_per_s == 200.0
+    assert (links.network_class, links.network_latency_s) == ("infiniband-hdr", 14e-6)
+    own = cluster(NODES + '[links]\nnetwork_class = "infiniband-hdr"\nnetwork_latency_s = 1e-5\n').links
+    assert own.network_latency_s == 1e-5
+
+
+def test_oversubscription_is_the_rate_between_racks_said_otherwise(cluster):
+    links = cluster(NODES + "[links]\nnetwork_gbits_per_s = 100\nrack_oversubscription = 4\n").links
+    assert links == Links(network_gbytes_per_s=12.5, rack_gbytes_per_s=12.5 / 4)
+
+
+def test_where_gpus_stand_in_a_node_is_unknown_unless_said(cluster):
+    assert cluster(NODES).links == Links()
+    assert Links().alike
+    links = cluster(NODES + "[links]\ngpus_per_switch = 2\ngpus_per_socket = 4\nsocket_class = 'upi'\n").links
+    assert links == Links(gpus_per_switch=2, gpus_per_socket=4, socket_class="upi")
+    assert not links.alike
+
+
 def test_a_latency_without_its_unit_is_refused_too(cluster):
     with pytest.raises(ClusterError, match="did you mean 'network_latency_s'"):
         cluster(NODES + "[links]\nnetwork_latency_us = 20\n")
@@ -200,6 +236,17 @@ def test_a_price_in_the_file_replaces_the_catalogues_there_only(cluster):
     (NODES + "[links]\nrack_gbytes_per_s = 0\n", r"links\.rack_gbytes_per_s: value not allowed; got 0"),
     (NODES + "[links]\nrack_gbytes_per_s = inf\n", r"got inf; allowed: a finite number from 1e-06 to 1,000,000,000"),
     (NODES + "[links]\nnetwork_gbits_per_s = 200\nnetwork_gbytes_per_s = 25\n", "bandwidth is given twice"),
+    (NODES + "[links]\nnetwork_class = 'infiniband-hdr'\nnetwork_gbits_per_s = 200\n", "network_class says it already"),
+    (NODES + "[links]\nrack_oversubscription = 4\nrack_gbytes_per_s = 2\n", "rack_oversubscription says it already"),
+    (NODES + "[links]\nnode_class = 'qpi'\ngpus_per_switch = 2\n", "node_class says it already"),
+    (NODES + "[links]\nnetwork_adapters = 8\n", "network_adapters would not be used"),
+    (NODES + "[links]\nhost_class = 'pcie3-host'\n", "host_class would not be used.*with gpus_per_switch"),
+    (NODES + "[links]\ngpus_per_switch = 4\ngpus_per_socket = 6\n", "a PCIe switch is on two sockets"),
+    (NODES + "[links]\nnetwork_class = 'infiniband-hrd'\n", r"links\.network_class: .*did you mean 'infiniband-hdr'"),
+    (NODES + "[links]\nnode_class = 'infiniband-hdr'\n", "unknown link class between gpus"),
+    (NODES + "[links]\ngpus_per_swich = 4\n", "did you mean 'gpus_per_switch'"),
+    (NODES + "[links]\nnetwork_clas = 'qpi'\n", "did you mean 'network_class'"),
+    (NODES + "[links]\nrack_oversubscription = 0.5\n", "value not allowed; got 0.5"),
     (NODES + "[prices_usd_per_gpu_h]\nT4 = 1\n", "a price for a GPU type that the cluster lacks; got 'T4'"),
     (NODES + "[prices_usd_per_gpu_h]\nV100 = -1\n", r"prices_usd_per_gpu_h\.V100: value not allowed; got -1"),
     (NODES + "[prices_usd_per_gpu_h]\nV100 = 1\nv100 = 2\n", "a GPU type has two prices"),

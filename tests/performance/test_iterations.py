@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import timeit
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from sim.api import Plan, Stage
 from sim.cluster import ClusterSpec, Links
 from sim.hardware import gpu_type
 from sim.performance import Performance, PerformanceError
+from sim.performance.iteration import pipeline_iteration
 from sim.performance.links import NETWORK_EFFICIENCY, NVLINK_EFFICIENCY
 from sim.performance.memory import in_flight
 
@@ -150,6 +152,84 @@ def test_the_parts_of_an_iteration_add_up(case: tuple[Plan, int, int, int]) -> N
     assert instant.iteration_s <= got.iteration_s
 
 
+def test_gradients_accumulate_over_micro_batches_and_are_summed_once() -> None:
+    for schedule in ("1f1b", "gpipe", "interleaved"):
+        got = pipeline_iteration(schedule, [2.0], [5.0], [], 3, [4.0], [1.0], (), tensor=[0.5])
+        assert (got.iteration_s, got.compute_s, got.allreduce_s, got.update_s) == (26.0, 21.0, 4.0, 1.0)
+        assert (got.bubble_s, got.transfer_s, got.tensor_s) == (0.0, 0.0, 1.5)
+
+
+def test_asynchronous_stages_sum_and_step_after_each_micro_batch() -> None:
+    """Stage 1 is the slowest: 2 + 3 + 1 + 0.5 a micro-batch; a border of 8 there and 1 back is slower yet."""
+    got = pipeline_iteration("async", [1.0, 2.0], [2.0, 3.0], [0.0], 4, [0.0, 1.0], [0.5, 0.5], (7.0, 8.0))
+    assert (got.iteration_s, got.compute_s, got.allreduce_s, got.update_s) == (26.0, 20.0, 4.0, 2.0)
+    assert (got.bubble_s, got.transfer_s, got.fits, got.memory_gib) == (0.0, 0.0, True, (7.0, 8.0))
+    far = pipeline_iteration(
+        "async", [1.0, 2.0], [2.0, 3.0], [8.0], 4, [0.0, 1.0], [0.5, 0.5], (), comm_bwd=np.array([1.0])
+    )
+    # Two micro-batches in flight: 3 + 8 + 5 + 1 + 0.5 for two of them, 8.75 each.
+    assert far.iteration_s == 4 * 8.75 and far.transfer_s == pytest.approx(4 * (8.75 - 6.5))
+
+
+def test_an_interleaved_gpu_sums_chunk_after_chunk() -> None:
+    """The chunks of two GPUs by hand (test_pipeline_kernels): GPU 0 ends at 10, GPU 1 at 9."""
+    one = np.ones(4)
+    got = pipeline_iteration("interleaved", one, one, np.zeros(3), 2, one, [0.0, 3.0, 0.0, 0.0], (), chunks=2)
+    assert (got.iteration_s, got.compute_s, got.bubble_s) == (9.0 + 2.0 + 3.0, 8.0, 1.0)
+    assert (got.allreduce_s, got.update_s, got.transfer_s) == (2.0, 3.0, 0.0)
+
+
+def test_a_blocking_transfer_is_never_quicker_and_is_all_transfer() -> None:
+    fwd, bwd, comm, none = [1.0, 3.0], [2.0, 4.0], [0.5], [0.0, 0.0]
+    overlapped, blocking = (
+        pipeline_iteration("1f1b", fwd, bwd, comm, 2, none, none, (), blocking=b) for b in (False, True)
+    )
+    assert (overlapped.iteration_s, blocking.iteration_s) == (18.0, 18.5)
+    assert (overlapped.transfer_s, blocking.transfer_s) == (1.0, 1.5)
+    assert overlapped.bubble_s == blocking.bubble_s == 11.0
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(["1f1b", "gpipe", "interleaved", "async"]),
+    st.booleans(),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(0, 1000),
+)
+def test_the_parts_add_up_under_each_schedule(schedule: str, blocking: bool, p: int, groups: int, seed: int) -> None:
+    rng, chunks = np.random.default_rng(seed), 2 if schedule == "interleaved" else 1
+    q, m = p * chunks, p * groups
+    fwd, bwd, reduce, update = rng.uniform(0.1, 2.0, (4, q))
+    there, back = rng.uniform(0.0, 2.0, (2, q - 1))
+    how: dict[str, Any] = {"comm_bwd": back, "tensor": fwd / 2, "chunks": chunks, "blocking": blocking}
+    got = pipeline_iteration(schedule, fwd, bwd, there, m, reduce, update, (), **how)
+    parts = (got.compute_s, got.bubble_s, got.transfer_s, got.allreduce_s, got.update_s)
+    assert sum(parts) == pytest.approx(got.iteration_s) and min(parts) >= -1e-9
+    assert 0 < got.tensor_s < got.compute_s
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schedule": "1f2b"}, "did you mean '1f1b'"),
+        ({"schedule": "async", "chunks": 2}, "only the schedule 'interleaved'"),
+        ({"schedule": "async", "micro_batches": 0}, "impossible number of micro-batches"),
+        ({"schedule": "interleaved", "chunks": 2}, "chunks do not divide the stages"),
+        ({"schedule": "interleaved", "micro_batches": 4}, "a multiple of 3"),
+        ({"allreduce": [1.0]}, "impossible times of all-reduce"),
+        ({"update": [1.0, math.nan, 1.0]}, "impossible times of update"),
+        ({"fwd": [1.0, math.nan, 1.0]}, "stage 1 of plan 0: a time is unknown"),
+        ({"comm": [1.0]}, "do not match"),
+    ],
+)
+def test_an_iteration_of_impossible_times_is_refused(change: dict[str, Any], message: str) -> None:
+    good = {"schedule": "1f1b", "fwd": [1.0] * 3, "bwd": [1.0] * 3, "comm": [0.0] * 2, "micro_batches": 3,
+            "allreduce": [0.0] * 3, "update": [0.0] * 3, "memory_gib": ()}  # fmt: skip
+    with pytest.raises(PerformanceError, match=message):
+        pipeline_iteration(**(good | change))
+
+
 def test_one_stage_is_data_parallelism() -> None:
     speed = Performance()
     plan = Plan((Stage(0, LAST, "V100", 6),))
@@ -205,7 +285,7 @@ def test_what_does_not_fit_names_stage_need_and_room() -> None:
     speed = Performance()
     got = speed.data_parallel("gpt2-1.5b", 1, V100, (1,))
     assert not got.fits and got.rate == 0.0 and got.iteration_s == math.inf
-    assert got.reason == f"stage 0 does not fit: a V100 needs {got.memory_gib[0]:.1f} GiB and has 16.0 GiB"
+    assert got.reason.startswith(f"stage 0 does not fit: a V100 needs {got.memory_gib[0]:.1f} GiB and has 16.0 GiB")
     assert got.memory_gib[0] > 16 * 1_557_611_200 / 2**30
     assert not speed.fits("gpt2-1.5b", 1, V100, 1) and speed.fits("gpt2-1.5b", 1, A100, 1)
     plan = Plan((Stage(0, 20, "V100", 1), Stage(21, 387, "V100", 1)))

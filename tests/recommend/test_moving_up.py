@@ -23,6 +23,7 @@ from sim.cluster import ClusterSpec
 from sim.config import EngineConfig
 from sim.hardware import gpu_type
 from sim.performance import MeasuredTable, Performance
+from sim.performance.tables import Measurement, Point
 from sim.progress import Modelled, Recorded
 from sim.simulate import RunResult, simulate
 from tests.helpers import by_job, nodes, segments
@@ -33,7 +34,9 @@ RATES = {
     ("v100", 1): 1.0, ("v100", 2): 1.8, ("v100", 4): 2.0, ("p100", 1): 0.5,
     ("t4", 1): 0.25, ("t4", 2): 0.5, ("t4", 4): 1.0,
 }
-TOY = Performance(table=MeasuredTable({("toy", *key, True): rate for key, rate in RATES.items()}, 8, "test"))
+POINTS = {Point("toy", 0, *key, 1): Measurement(rate) for key, rate in RATES.items()}
+NODES = dict.fromkeys(("V100", "P100", "T4"), 8)
+TOY = Performance(table=MeasuredTable(POINTS, "test", gaps="refuse", gpus_per_node=NODES))
 ZOO = Performance()
 BOTH = pytest.mark.parametrize("kind", [Hetero, Homogeneous])
 ONE_EACH = nodes(("T4", 1, 1), ("V100", 1, 1))

@@ -18,6 +18,7 @@ from policies.recommend.search import table, undominated
 from sim.api import Plan, Stage
 from sim.hardware import gpu_type
 from sim.performance import MODELS, MeasuredTable, Performance, PerformanceError
+from sim.performance.tables import Measurement, Point
 
 V100, P100, T4 = (gpu_type(name) for name in ("V100", "P100", "T4"))
 PERFORMANCE = Performance()
@@ -234,8 +235,9 @@ def test_wrong_requests_are_told():
 
 def test_a_measured_model_is_not_cut():
     """Rates by hand: 10 and 18 steps/s on one and two V100, 4 on one T4; two T4 were never measured."""
-    rates = {("toy", "v100", 1, True): 10.0, ("toy", "v100", 2, True): 18.0, ("toy", "t4", 1, True): 4.0}
-    planner = Planner(Performance(table=MeasuredTable(rates, 4, "by hand")), [V100, T4], [4, 4])
+    rates = {("v100", 1): 10.0, ("v100", 2): 18.0, ("t4", 1): 4.0}
+    table = MeasuredTable({Point("toy", 0, *key, 1): Measurement(rate) for key, rate in rates.items()}, "by hand")
+    planner = Planner(Performance(table=table), [V100, T4], [4, 4])
     assert [(r.counts, r.iteration_s) for r in planner.front("toy", 1, 2)] == [
         ((2, 0), 1 / 18), ((1, 0), 1 / 10), ((0, 1), 1 / 4),
     ]

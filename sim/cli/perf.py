@@ -1,0 +1,155 @@
+"""`hetsim perf`: how fast a model trains on some GPUs, and where its time goes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sim.cli import console, perftables
+from sim.cli.options import CLUSTER
+from traces.errors import HetsimError
+
+if TYPE_CHECKING:
+    from sim.performance import Performance
+
+
+def perf(
+    model: Annotated[str | None, typer.Argument(
+        metavar="MODEL", help="A model (--list), or a graph file: ONNX, PipeDream, dnn-partitioning, Piper.")] = None,
+    stage: Annotated[list[str] | None, typer.Option(
+        "-s", "--stage", metavar="COUNTxTYPE", help="GPUs of a stage; repeat it for a pipeline. /T: T GPUs to a "
+        "replica (tensor parallelism); @FIRST-LAST: its operators, left out: cut evenly.  [1xV100]")] = None,
+    batch: Annotated[int, typer.Option("-b", "--batch", help="Samples of an iteration, all GPUs together.")] = 64,
+    micro_batches: Annotated[int, typer.Option("-m", "--micro-batches", help="Micro-batches of an iteration.")] = 1,
+    schedule: Annotated[str, typer.Option(help="1f1b, gpipe, interleaved or async.")] = "1f1b",
+    chunks: Annotated[int, typer.Option(help="Stages on each GPU (interleaved).")] = 1,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Recompute activations in the backward pass.")] = False,
+    zero: Annotated[int, typer.Option(help="Stage of ZeRO, 0 to 3.")] = 0,
+    blocking: Annotated[bool, typer.Option("--blocking", help="GPUs wait while they send to the next stage.")] = False,
+    overlap: Annotated[bool, typer.Option("--overlap", help="Sum gradients while the backward pass runs.")] = False,
+    calibration: Annotated[str, typer.Option(
+        help="How well GPUs are used: tuned, eager, scripts, or a file of --calibrate.")] = "tuned",
+    measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
+    cluster: Annotated[str | None, typer.Option(help=f"Take links and prices of this cluster. {CLUSTER}")] = None,
+    node_gpus: Annotated[int, typer.Option(help="GPUs on a node.")] = 8,
+    profiled_on: Annotated[str | None, typer.Option(
+        help="GPU type on which a graph file's times were measured, where it does not say.")] = None,
+    profiled_samples: Annotated[float | None, typer.Option(
+        help="Samples of the minibatch that a graph file's times are of, where it does not say.")] = None,
+    config: Annotated[Path | None, typer.Option(
+        "-c", "--config", help="A TOML file with [perf] (and [figure]): many questions, one table.")] = None,
+    out: Annotated[Path | None, typer.Option(
+        "-o", "--out", help="With --config: folder of table and figure. With --calibrate: file of the fit.")] = None,
+    calibrate: Annotated[Path | None, typer.Option(
+        help="Fit a calibration to a CSV file of measured times, and report its error.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List models and GPU types that can be asked about.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say how long an iteration of a model takes on some GPUs, and where the time goes.
+
+    \b
+    Examples:
+      hetsim perf resnet50 --batch 256 --stage 4xV100
+      hetsim perf gpt2-1.5b -b 64 -m 16 --stage 4xA100 --stage 4xV100
+      hetsim perf gpt3-13b -b 512 -m 64 -s 16xA100-80/8 -s 16xA100-80/8 --recompute
+      hetsim perf model.onnx --stage 1xT4 --json
+      hetsim perf --config experiments/placement-sensitivity.toml --out figures
+      hetsim perf --calibrate experiments/measured/h100-operators.csv --out h100.toml
+    """
+    if list_:
+        _list(measured)
+    elif calibrate is not None:
+        _calibrate(calibrate, calibration, out)
+    elif config is not None:
+        _experiment(config, out)
+    elif model is None:
+        raise HetsimError("nothing was asked", allowed="MODEL, --list, --config FILE or --calibrate FILE",
+                          todo="For example: hetsim perf resnet50 --batch 256 --stage 4xV100")
+    else:
+        from sim.api import Plan
+        from sim.whatif import ask, parse_stage
+
+        performance, name = _performance(
+            model, calibration, measured, cluster, schedule, blocking, overlap, profiled_on, profiled_samples
+        )
+        stages = [parse_stage(text) for text in stage or ["1xV100"]]
+        if len(stages) > 1 and len({s.last_op < s.first_op for s in stages}) > 1:
+            raise HetsimError("operators are given for some stages only", got=" ".join(stage or []),
+                              allowed="@FIRST-LAST for all stages, or none")
+        if chunks > 1 and len(stages) * chunks > 1 and all(s.last_op < s.first_op for s in stages):
+            stages = stages * chunks
+        plan = Plan(tuple(stages), micro_batches, schedule=schedule, chunks=chunks, recompute=recompute, zero=zero)
+        answer = ask(performance, name, batch, plan, node_gpus=node_gpus)
+        if json:
+            row = answer.row() | {"source": answer.iteration.source, "memory_gib": list(answer.iteration.memory_gib)}
+            console.show_json({key: _finite(value) for key, value in row.items()})
+        else:
+            console.show(perftables.answer_table(answer, performance))
+            console.show(perftables.stages_table(answer, performance))
+        if not answer.iteration.fits:
+            console.say(answer.iteration.reason, style="bold red")
+            raise typer.Exit(1)
+
+
+def _finite(value: Any) -> Any:
+    """What JSON can hold: unknown is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _performance(
+    model: str, calibration: str, measured: str | None, cluster: str | None, schedule: str, blocking: bool,
+    overlap: bool, profiled_on: str | None, profiled_samples: float | None,
+) -> tuple[Performance, str]:
+    """The performance model asked for, and the name of the model in it."""
+    from sim.clusters import load_cluster
+    from sim.performance import Performance
+    from sim.performance.calibration import named_calibration
+    from sim.performance.readers import read_graph
+    from sim.performance.tables import load_table
+
+    graphs = {}
+    if Path(model).suffix in (".onnx", ".json", ".txt"):
+        graph = read_graph(model, gpu=profiled_on or "", samples=profiled_samples)
+        graphs, model = {graph.name: graph}, graph.name
+    links = load_cluster(cluster).links if cluster is not None else None
+    table = load_table(measured, "interpolate") if measured is not None else None
+    return Performance(links, table, schedule=schedule, calibration=named_calibration(calibration), graphs=graphs,
+                       blocking=blocking, overlap=overlap), model
+
+
+def _list(measured: str | None) -> None:
+    from sim.hardware import catalogue
+    from sim.performance.tables import load_table
+
+    console.show(perftables.models_table(load_table(measured, "interpolate") if measured is not None else None))
+    console.show(perftables.gpu_types_table(catalogue()))
+
+
+def _calibrate(rows: Path, start: str, out: Path | None) -> None:
+    from sim.performance.calibrate import fit_file
+    from sim.performance.calibration import named_calibration
+
+    if out is not None and out.exists():
+        raise HetsimError("the file is there already", where=str(out), todo="Name another, or remove it.")
+    fitted, report = fit_file(rows, named_calibration(start))
+    if out is not None:
+        fitted.save(out)
+    console.show(perftables.fit_table(fitted, report))
+    if out is not None:
+        print(out)
+
+
+def _experiment(config: Path, out: Path | None) -> None:
+    from analysis.sweep import draw
+    from sim.sweep import load_experiment
+
+    experiment = load_experiment(config)
+    with console.counting("questions") as update:
+        rows = experiment.rows(update)
+    folder = out if out is not None else Path("figures")
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in draw(rows, experiment.figure, folder, config.stem):
+        print(file)

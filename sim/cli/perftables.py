@@ -1,0 +1,129 @@
+"""Tables of `hetsim perf`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sim.cli.console import cell, new_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from sim.hardware import GpuType
+    from sim.performance import MeasuredTable, Performance
+    from sim.performance.calibration import Calibration
+    from sim.whatif import Answer
+
+
+def time(seconds: float) -> str:
+    """A time in a unit that suits it."""
+    if math.isinf(seconds):
+        return "-"
+    return f"{seconds:,.3f} s" if seconds >= 1 else f"{seconds * 1e3:,.3f} ms"
+
+
+def known(value: float, form: str) -> str:
+    """A number, or that it is not known."""
+    return form.format(value) if math.isfinite(value) else "unknown"
+
+
+def answer_table(answer: Answer, performance: Performance) -> Table:
+    """Iteration time and its parts, as the stage spends it that ends last; rates and cost in the caption."""
+    i, plan = answer.iteration, answer.plan
+    asked = f"{answer.model}, {answer.batch_size:,} samples an iteration on {plan.num_gpus:,} GPUs ({_how(answer)})"
+    table = new_table("part", "time", "share (%)", title=asked)
+    whole = i.compute_s + i.bubble_s + i.transfer_s + i.allreduce_s + i.update_s
+    parts = {
+        "computation": i.compute_s, "  of it sums of tensor parallelism": i.tensor_s, "bubble (waiting)": i.bubble_s,
+        "transfers between stages": i.transfer_s, "all-reduce of gradients": i.allreduce_s,
+        "optimizer step": i.update_s,
+    }  # fmt: skip
+    for name, seconds in parts.items():
+        if seconds > 0 or name == "computation":
+            table.add_row(name, time(seconds), f"{100 * seconds / whole:.1f}")
+    table.add_row("iteration", time(whole), "100.0")
+    peak = performance.calibration.precision
+    table.caption = (
+        f"{known(answer.samples_per_s, '{:,.1f}')} samples a second; "
+        f"MFU {known(100 * answer.mfu, '{:.1f} %')} of the peak in {peak} precision; "
+        f"{known(answer.usd_per_1000_iterations, '{:,.4g} USD')} a 1,000 iterations\n"
+        f"speed: {i.source}; calibration: {performance.calibration.name}"
+    )
+    return table
+
+
+def _how(answer: Answer) -> str:
+    plan = answer.plan
+    words = [f"{len(plan.stages)} stages" if len(plan.stages) > 1 else "data parallel"]
+    words += [f"{plan.micro_batches} micro-batches"] * (plan.micro_batches > 1)
+    words += [plan.schedule] * (len(plan.stages) > 1)
+    words += [f"{plan.chunks} chunks"] * (plan.chunks > 1)
+    words += ["recomputation"] * plan.recompute
+    words += [f"ZeRO {plan.zero}"] * (plan.zero > 0)
+    return ", ".join(words)
+
+
+def stages_table(answer: Answer, performance: Performance) -> Table:
+    """Each stage: operators, GPUs, memory needed and there."""
+    from sim.hardware import gpu_type
+
+    plan, devices = answer.plan, len(answer.plan.devices)
+    table = new_table("stage", "operators", "GPUs", "GPU type", "tensor", "replicas", "memory needed (GiB)",
+                      "there (GiB)", title="Stages")  # fmt: skip
+    memory = answer.iteration.memory_gib
+    for q, stage in enumerate(plan.stages):
+        there = gpu_type(stage.gpu_type).memory_gib
+        need = f"{memory[q]:.2f}" if q < len(memory) and q < devices else ("unknown" if q < devices else "with stage "
+                                                                           f"{q % devices}")  # fmt: skip
+        table.add_row(f"{q}", f"{stage.first_op}-{stage.last_op}", f"{stage.gpus}", stage.gpu_type, f"{stage.tensor}",
+                      f"{stage.gpus // stage.tensor}", need, f"{there:g}")  # fmt: skip
+    return table
+
+
+def models_table(measured: MeasuredTable | None) -> Table:
+    """The models that can be asked about: those of the zoo, and those of a measured table."""
+    from sim.performance.zoo import MODELS, zoo_graph
+
+    table = new_table("model", "sample", "parameters (M)", "forward (GFLOP)", "operators", title="Models that can run")
+    for name in MODELS:
+        graph = zoo_graph(name)
+        table.add_row(name, cell(graph.sample), f"{graph.params / 1e6:,.1f}", f"{graph.flops_fwd_total / 1e9:,.2f}",
+                      f"{len(graph):,}")  # fmt: skip
+    for name in measured.job_types if measured is not None else ():
+        table.add_row(cell(name), "measured rates only", "", "", "")
+    return table
+
+
+def gpu_types_table(types: Mapping[str, GpuType]) -> Table:
+    """Peaks and the fractions of them that are reached, each with its source."""
+    table = new_table("GPU type", "mixed (TFLOP/s)", "reached", "fp32 (TFLOP/s)", "memory (GB/s)", "reached", "GiB",
+                      "sources of the fractions", title="GPU types")  # fmt: skip
+    for gpu in types.values():
+        sources = "; ".join(gpu.cite.get(key, "") for key in ("compute_efficiency", "memory_efficiency"))
+        fp32 = "unknown" if gpu.fp32_tflops is None else f"{gpu.fp32_tflops:g}"
+        table.add_row(
+            gpu.name, f"{gpu.peak_tflops:g}", f"{gpu.compute_efficiency:g}", fp32, f"{gpu.mem_gbytes_per_s:g}",
+            f"{gpu.memory_efficiency:g}", f"{gpu.memory_gib:g}", cell(sources),
+        )  # fmt: skip
+    return table
+
+
+def fit_table(fitted: Calibration, report: Mapping[str, tuple[int, float, float]]) -> Table:
+    """What a fit found, and its error by kind of operator, or by model."""
+    error = fitted.error
+    assert error is not None
+    table = new_table("rows of", "rows", "mean error (%)", "worst (%)", title=f"Calibration {fitted.name!r}, "
+                      f"{fitted.precision} precision")  # fmt: skip
+    for name, (rows, mean, worst) in report.items():
+        table.add_row(cell(name), f"{rows:,}", f"{100 * mean:.1f}", f"{100 * worst:.1f}")
+    table.add_row("all", f"{error.rows:,}", f"{100 * error.mean:.1f}", f"{100 * error.worst:.1f}")
+    table.caption = (
+        f"median {100 * error.median:.1f} %; "
+        f"rows left out of the fit: mean {known(100 * error.held_out_mean, '{:.1f} %')}\n"
+        f"launch {fitted.launch_s * 1e6:.2f} µs, host {fitted.host_s * 1e6:.2f} µs a kernel; "
+        + "; ".join(f"{kind}: {fit.compute:.2f} of arithmetic, {fit.memory:.2f} of memory"
+                    for kind, fit in fitted.kinds.items())
+    )
+    return table

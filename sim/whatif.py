@@ -1,0 +1,183 @@
+"""One model on some GPUs: how long an iteration takes, where the time goes, what it needs and costs.
+
+What `hetsim perf` asks: a stage is `COUNTxTYPE`, with `/T` GPUs to a replica (tensor parallelism) and `@FIRST-LAST`
+operators; left out, the operators are cut so that the slowest stage is as fast as possible.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sim.api import Plan, Stage
+from sim.cluster import ClusterSpec
+from sim.hardware import GpuType, gpu_type
+from sim.performance import Iteration, Performance, PerformanceError
+
+_STAGE = re.compile(r"(?P<gpus>\d{1,6})\s*[xX*]\s*(?P<type>[\w.-]+?)(/(?P<tensor>\d{1,4}))?(@(?P<span>\d+-\d+))?")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An iteration of a plan, and what follows from it.
+
+    Attributes
+    ----------
+    samples_per_s : batch / iteration.
+    mfu : model FLOPs utilisation, 3 x forward FLOPs x batch / (iteration x sum of the GPUs' peaks in the calibration's
+        precision); recomputation does not count (Chowdhery et al. 2022, arXiv:2204.02311, appendix B). NaN: unknown.
+    usd_per_1000_iterations : GPU time x price; NaN where a price is unknown.
+    """
+
+    model: str
+    batch_size: int
+    plan: Plan
+    iteration: Iteration
+    samples_per_s: float
+    mfu: float
+    usd_per_1000_iterations: float
+
+    def row(self) -> dict[str, Any]:
+        """The answer as one row of a table."""
+        i, plan = self.iteration, self.plan
+        return {
+            "model": self.model,
+            "batch_size": self.batch_size,
+            "gpus": plan.num_gpus,
+            "stages": " ".join(written(stage) for stage in plan.stages),
+            "micro_batches": plan.micro_batches,
+            "schedule": plan.schedule,
+            "fits": i.fits,
+            "reason": i.reason,
+            "iteration_s": i.iteration_s,
+            "compute_s": i.compute_s,
+            "tensor_s": i.tensor_s,
+            "bubble_s": i.bubble_s,
+            "transfer_s": i.transfer_s,
+            "allreduce_s": i.allreduce_s,
+            "update_s": i.update_s,
+            "memory_gib": max(i.memory_gib, default=float("nan")),
+            "samples_per_s": self.samples_per_s,
+            "mfu": self.mfu,
+            "usd_per_1000_iterations": self.usd_per_1000_iterations,
+        }
+
+
+def written(stage: Stage) -> str:
+    """A stage as `parse_stage` reads it."""
+    ways = f"/{stage.tensor}" if stage.tensor > 1 else ""
+    return f"{stage.gpus}x{stage.gpu_type}{ways}@{stage.first_op}-{stage.last_op}"
+
+
+def parse_stage(text: str) -> Stage:
+    """`8xA100/4@0-99` as a stage; without operators its span is (0, -1).
+
+    Raises
+    ------
+    PerformanceError, HardwareError
+        Not of that form, or an unknown GPU type.
+    """
+    match = _STAGE.fullmatch(text.strip())
+    if match is None or int(match["gpus"]) < 1:
+        raise PerformanceError(
+            "not a stage", got=text, allowed="COUNTxTYPE[/TENSOR][@FIRST-LAST]",
+            todo="8xA100/4@0-99: operators 0 to 99 on 8 A100, 4 to a replica.",
+        )  # fmt: skip
+    first, last = (int(n) for n in (match["span"] or "0--1").split("-", 1))
+    return Stage(first, last, gpu_type(match["type"]).name, int(match["gpus"]), int(match["tensor"] or 1))
+
+
+def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) -> Plan:
+    """Cut the operators among the plan's stages so that the slowest works as short as possible.
+
+    Working time of a stage: forward + backward of a micro-batch's share on its GPU type; communication is not seen.
+
+    Raises
+    ------
+    PerformanceError
+        Fewer operators than stages.
+    """
+    devices, operators = len(plan.devices), len(performance.graph(model))
+    if operators < len(plan.stages):
+        raise PerformanceError(
+            "more stages than operators", where=f"model {model!r}", got=len(plan.stages), allowed=f"up to {operators}"
+        )
+    sums = []
+    for q in range(len(plan.stages)):
+        stage = plan.stages[q % devices]
+        samples = batch_size / plan.micro_batches / max(1, stage.gpus // stage.tensor)
+        forward, backward = performance.op_times_s(model, samples, gpu_type(stage.gpu_type))
+        sums.append(np.concatenate(([0.0], np.cumsum(forward + backward))) / stage.tensor)
+
+    # least[k]: the slowest of the stages so far, at best, where they have the first k operators.
+    least, cut_at = sums[0].copy(), []
+    least[0] = np.inf
+    for running in sums[1:]:
+        slowest = np.maximum(least[:, None], running[None, :] - running[:, None])
+        slowest[np.tril_indices(operators + 1)] = np.inf  # a stage has one operator at least
+        cut_at.append(slowest.argmin(axis=0))
+        least = slowest.min(axis=0)
+    ends = [operators]
+    for cuts in reversed(cut_at):
+        ends.insert(0, int(cuts[ends[0]]))
+    spans = zip([0, *ends[:-1]], ends, strict=True)
+    return replace(plan, stages=tuple(
+        replace(plan.stages[q % devices], first_op=a, last_op=b - 1) for q, (a, b) in enumerate(spans)
+    ))  # fmt: skip
+
+
+def on_full_nodes(plan: Plan, types: Sequence[GpuType], node_gpus: int, performance: Performance
+                  ) -> tuple[ClusterSpec, np.ndarray]:
+    """An empty cluster just large enough, and the plan's GPUs in it: those of a type fill node after node."""
+    node_type: list[int] = []
+    sizes: list[int] = []
+    first: dict[str, int] = {}
+    for t, gpu in enumerate(types):
+        first[gpu.name] = sum(sizes)
+        full, rest = divmod(sum(s.gpus for s in plan.devices if s.gpu_type == gpu.name), node_gpus)
+        nodes = [node_gpus] * full + [rest] * (rest > 0)
+        node_type += [t] * len(nodes)
+        sizes += nodes
+    cluster = ClusterSpec.build("full nodes", types, node_type, sizes, links=performance.links)
+    parts = []
+    for stage in plan.devices:
+        at = first[stage.gpu_type]
+        parts.append(np.arange(at, at + stage.gpus, dtype=np.int32))
+        first[stage.gpu_type] = at + stage.gpus
+    return cluster, np.concatenate(parts)
+
+
+def ask(performance: Performance, model: str, batch_size: int, plan: Plan, *, node_gpus: int = 8) -> Answer:
+    """Time, memory, use and cost of a plan whose GPUs lie on as few nodes of `node_gpus` as hold them.
+
+    Stages without operators (first_op 0, last_op -1) are cut by `balanced`.
+
+    Raises
+    ------
+    PerformanceError
+        A model, stage or plan that makes no sense; the message says what does.
+    """
+    performance.resolve(model)
+    counts = {"GPUs on a node": node_gpus, "micro-batches": plan.micro_batches, "chunks": plan.chunks}
+    for what, count in counts.items():
+        if count < 1:
+            raise PerformanceError(f"impossible number of {what}", got=count, allowed="1 or more")
+    measured = performance.table is not None and model in performance.table.job_types
+    if not measured and any(stage.last_op < stage.first_op for stage in plan.stages):
+        plan = balanced(performance, model, batch_size, plan)
+    plan = replace(plan, schedule=plan.schedule or performance.schedule)
+    types = tuple({stage.gpu_type: gpu_type(stage.gpu_type) for stage in plan.devices}.values())
+    cluster, gpus = on_full_nodes(plan, types, node_gpus, performance)
+    iteration = performance.plan(model, batch_size, plan, gpus, cluster)
+    time_s = iteration.iteration_s
+    per_s = sum(gpu_type(s.gpu_type).matrix_tflops(performance.calibration.precision)[0] * s.gpus
+                for s in plan.devices) * 1e12  # fmt: skip
+    flops = float("nan") if measured else 3.0 * performance.graph(model).flops_fwd_total * batch_size
+    usd_per_h = sum(gpu_type(s.gpu_type).price_or_nan * s.gpus for s in plan.devices)
+    plan = replace(plan, iteration_s=time_s, memory_gib=iteration.memory_gib)
+    return Answer(model, batch_size, plan, iteration, batch_size * iteration.rate, flops / per_s / time_s,
+                  usd_per_h * time_s / 3600 * 1000)  # fmt: skip

@@ -1,0 +1,94 @@
+"""`hetsim perf`: one model on some GPUs, from the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sim.hardware import catalogue
+from sim.performance.zoo import MODELS
+
+
+def test_the_parts_of_an_iteration_add_up(hetsim):
+    said = hetsim("perf", "vgg16", "--batch", 128, "--stage", "4xV100", "--json")
+    got = json.loads(said.out)
+    assert said.code == 0
+    parts = ("compute_s", "bubble_s", "transfer_s", "allreduce_s", "update_s")
+    assert got["iteration_s"] == pytest.approx(sum(got[part] for part in parts))
+    assert got["samples_per_s"] == pytest.approx(128 / got["iteration_s"])
+    assert got["source"] == "modelled"
+    assert len(got["memory_gib"]) == 1
+
+
+def test_the_table_names_parts_memory_and_use(hetsim):
+    said = hetsim("perf", "gpt2-1.5b", "-b", 64, "-m", 16, "-s", "4xA100", "-s", "4xV100")
+    assert said.code == 0
+    for word in ("computation", "bubble", "transfers", "all-reduce", "optimizer", "MFU", "memory needed", "1f1b"):
+        assert word in said.out
+
+
+def test_tensor_parallelism_and_recomputation(hetsim):
+    plain = json.loads(hetsim("perf", "gpt3-6.7b", "-b", 8, "-s", "8xA100-80/8", "--json").out)
+    again = json.loads(hetsim("perf", "gpt3-6.7b", "-b", 8, "-s", "8xA100-80/8", "--recompute", "--json").out)
+    assert again["compute_s"] > plain["compute_s"] > plain["tensor_s"] > 0
+    assert again["memory_gib"][0] < plain["memory_gib"][0]
+
+
+def test_chunks_repeat_the_stages(hetsim):
+    got = json.loads(hetsim("perf", "bert-large", "-b", 32, "-m", 8, "-s", "1xV100", "-s", "1xV100", "--schedule",
+                            "interleaved", "--chunks", 2, "--json").out)  # fmt: skip
+    assert got["gpus"] == 2
+    assert len(got["stages"].split()) == 4
+
+
+def test_what_does_not_fit_says_what_lacks_and_exits_with_1(hetsim):
+    said = hetsim("perf", "gpt3-13b", "-s", "1xV100", "-b", 1)
+    assert said.code == 1
+    assert "stage 0 does not fit" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_the_list_names_what_can_run_and_how_well_gpus_are_used(hetsim):
+    """P-45, P-51: every model that can run, and each GPU type's fractions of its peaks with their source."""
+    said = hetsim("perf", "--list")
+    assert said.code == 0
+    flat = said.out.replace("\n", "")
+    assert all(name in flat for name in MODELS)
+    assert all(name in flat for name in catalogue())
+    assert "mli" in flat
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "nothing was asked"),
+        (["resnet5"], "did you mean 'resnet50'"),
+        (["resnet50", "-s", "4xV10"], "V100"),
+        (["resnet50", "-s", "V100"], "COUNTxTYPE"),
+        (["resnet50", "-b", "0"], "batch size"),
+        (["resnet50", "-b", "-3"], "batch size"),
+        (["resnet50", "-m", "0"], "micro"),
+        (["resnet50", "--schedule", "1f2b"], "did you mean '1f1b'"),
+        (["resnet50", "--zero", "7"], "ZeRO"),
+        (["resnet50", "--node-gpus", "0"], "node"),
+        (["resnet50", "--chunks", "2", "-s", "1xV100", "-s", "1xV100"], "interleaved"),
+        (["resnet50", "--chunks", "0"], "chunks"),
+        (["resnet50", "-s", "2xV100/2"], "can be split"),
+        (["bert-large", "-s", "3xV100/3"], "heads"),
+        (["resnet50", "-s", "1xV100@0-10"], "cover the model"),
+        (["resnet50", "-s", "1xV100@0-10", "-s", "1xV100"], "some stages only"),
+        (["resnet50", "--calibration", "perfect"], "tuned"),
+        (["resnet50", "--calibration", "none.toml"], "none.toml"),
+        (["none.onnx"], "none.onnx"),
+        (["none.json"], "none.json"),
+        (["--calibrate", "none.csv"], "none.csv"),
+        (["--config", "none.toml"], "none.toml"),
+        (["resnet50", "--measured", "none.csv"], "none.csv"),
+    ],
+)
+def test_what_makes_no_sense_is_a_message_and_exit_code_2(hetsim, arguments, words):
+    said = hetsim("perf", *arguments)
+    assert said.code == 2
+    assert words in said.err
+    assert "Traceback" not in said.err

@@ -1,0 +1,147 @@
+"""Plans put together: tensor parallelism, recomputation, ZeRO and interleaving, against sums done by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.api import Plan, Stage
+from sim.cluster import ClusterSpec, Links
+from sim.hardware import gpu_type
+from sim.performance import Performance, PerformanceError
+from sim.performance.links import gang_allreduce_s
+from sim.performance.memory import CONTEXT_GIB
+from sim.performance.operator_time import operator_times_s
+from sim.performance.zoo import zoo_graph
+from sim.performance.zoo.language import gpt
+from sim.whatif import ask
+
+A100 = gpu_type("A100-80")
+LINKS = Links(network_gbytes_per_s=200.0, rack_gbytes_per_s=200.0)
+GPT = gpt(4, 512, 8, 256, 1024)
+LAST = len(GPT) - 1
+
+
+def speed(**more) -> Performance:
+    return Performance(LINKS, graphs={"gpt": GPT}, **more)
+
+
+def nodes_of(*gpus: int) -> ClusterSpec:
+    return ClusterSpec.build("test", [A100], [0] * len(gpus), list(gpus), links=LINKS)
+
+
+def run(plan: Plan, *nodes: int, batch: int = 32, performance: Performance | None = None):
+    gpus = np.arange(plan.num_gpus, dtype=np.int32)
+    return (performance or speed()).plan("gpt", batch, plan, gpus, nodes_of(*nodes))
+
+
+def test_two_gpus_share_each_operator_and_sum_what_they_split():
+    """A replica of 2: the times of one GPU's share, and 4 all-reduces a layer of 256 x 512 values a sample, plus those
+    of the embedding forward and of the logits' input backward."""
+    got = run(Plan((Stage(0, LAST, "A100-80", 2, 2),)), 2, batch=4)
+    share = GPT.tensor_parallel(2)
+    forward, backward = operator_times_s(share, 4, A100)
+    one_sum = gang_allreduce_s(4 * 256 * 512 * 2.0, A100, (2,), 1, LINKS)
+    sums = sum(int((b > 0).sum()) for b in (share.reduce_fwd_bytes, share.reduce_bwd_bytes))
+    whole = float(forward.sum() + backward.sum())
+    assert got.tensor_s == pytest.approx(got.compute_s - whole, rel=1e-9)
+    assert sums >= 4 * 4
+    assert got.tensor_s == pytest.approx(sums * one_sum, rel=0.02)  # the loss sums a few bytes only
+    assert got.allreduce_s == 0.0
+
+
+def test_tensor_parallel_groups_follow_each_other_in_the_placement():
+    """4 GPUs as 2 replicas of 2 on two nodes of 2: sums stay within a node, gradients cross the network. As one node of
+    4 nothing crosses; as 4 nodes each sum crosses and is slower."""
+    plan = Plan((Stage(0, LAST, "A100-80", 4, 2),))
+    here, apart, alone = run(plan, 4), run(plan, 2, 2), run(plan, 1, 1, 1, 1)
+    assert here.tensor_s == apart.tensor_s < alone.tensor_s
+    assert here.allreduce_s < apart.allreduce_s
+
+
+def test_recomputation_adds_a_forward_and_keeps_a_layers_input_only():
+    plan = Plan((Stage(0, LAST, "A100-80", 1),), 4)
+    kept, again = run(plan, 1), run(replace(plan, recompute=True), 1)
+    forward, _ = operator_times_s(GPT, 8, A100)
+    extra = (again.compute_s - kept.compute_s) / 4
+    assert 0.5 * forward.sum() < extra <= forward.sum() * (1 + 1e-9)
+    assert again.memory_gib[0] < kept.memory_gib[0]
+
+
+def test_zero_shards_the_state_of_an_optimizer_over_replicas():
+    """16 bytes a parameter: stage 1 shards 12 of them over 4 replicas, 2 two more, 3 all; the step is a quarter."""
+    plan = Plan((Stage(0, LAST, "A100-80", 4),))
+    whole = run(plan, 4, batch=4)
+    params = GPT.params / 2**30
+    for stage, bytes_a_parameter in ((1, 4 + 12 / 4), (2, 2 + 14 / 4), (3, 16 / 4)):
+        got = run(replace(plan, zero=stage), 4, batch=4)
+        saved = whole.memory_gib[0] - got.memory_gib[0]
+        assert saved <= (16 - bytes_a_parameter) * params * (1 + 1e-9)
+        assert saved >= (16 - bytes_a_parameter) * params * 0.5
+        assert got.update_s == pytest.approx(whole.update_s / 4)
+        assert got.allreduce_s == pytest.approx(whole.allreduce_s * (1.5 if stage == 3 else 1.0))
+
+
+def test_interleaved_stages_share_gpus_and_shorten_the_bubble():
+    """4 GPUs, 8 micro-batches, 48 layers cut evenly: the bubble is (p - 1)/(v m) of the work, so 2 chunks halve it."""
+    performance = Performance(LINKS, graphs={"gpt": gpt(48, 1024, 8, 256, 512)})
+    one = ask(performance, "gpt", 64, Plan((Stage(0, -1, "A100-80", 1),) * 4, 8))
+    two = ask(performance, "gpt", 64, Plan((Stage(0, -1, "A100-80", 1),) * 8, 8, schedule="interleaved", chunks=2))
+    assert one.plan.num_gpus == two.plan.num_gpus == 4
+    assert len(one.iteration.memory_gib) == len(two.iteration.memory_gib) == 4
+    bubble = [answer.iteration.bubble_s / answer.iteration.compute_s for answer in (one, two)]
+    assert bubble == pytest.approx([3 / 8, 3 / 16], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("plan", "what"),
+    [
+        (Plan((Stage(0, LAST, "A100-80", 3, 2),)), "does not divide the GPUs"),
+        (Plan((Stage(0, LAST, "A100-80", 3, 3),)), "does not divide the 8 attention heads"),
+        (Plan((Stage(0, LAST, "A100-80", 1),), schedule="zigzag"), "unknown pipeline schedule"),
+        (Plan((Stage(0, LAST, "A100-80", 1),) * 3, chunks=2), "as many stages"),
+        (Plan((Stage(0, LAST, "A100-80", 1),), zero=4), "ZeRO"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused_with_the_reason(plan, what):
+    with pytest.raises(PerformanceError, match=what):
+        run(plan, 4)
+
+
+def test_memory_that_lacks_names_its_largest_part_and_what_helps():
+    got = run(Plan((Stage(0, LAST, "A100-80", 1),)), 1, batch=4096)
+    assert not got.fits
+    for word in ("stage 0", "A100-80", "80.0 GiB", "activations", "recompute"):
+        assert word in got.reason
+
+
+def test_single_precision_moves_twice_the_bytes():
+    """The calibration of scripts computes in single precision: a value has 4 bytes, in messages as in memory."""
+    plan = Plan((Stage(0, LAST, "A100-80", 2),))
+    mixed, single = run(plan, 2), run(plan, 2, performance=speed(calibration="scripts"))
+    assert single.allreduce_s > 1.5 * mixed.allreduce_s
+    assert single.memory_gib[0] - CONTEXT_GIB > mixed.memory_gib[0] - CONTEXT_GIB
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 3), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4, 8]), st.booleans(), st.integers(0, 3))
+def test_an_iteration_is_the_sum_of_its_parts(stages, ways, m, recompute, zero):
+    cuts = np.linspace(0, LAST + 1, stages + 1).astype(int)
+    plan = Plan(tuple(Stage(int(a), int(b) - 1, "A100-80", ways, ways) for a, b in pairwise(cuts)),
+                m, recompute=recompute, zero=zero)
+    got = run(plan, stages * ways, batch=16)
+    parts = got.compute_s + got.bubble_s + got.transfer_s + got.allreduce_s + got.update_s
+    assert got.iteration_s == pytest.approx(parts, rel=1e-9)
+    assert 0 <= got.tensor_s <= got.compute_s
+
+
+def test_a_zoo_model_is_asked_as_it_was():
+    """Without any of this, data parallelism is what it always was: compute, ring, step."""
+    got = Performance().data_parallel("resnet50", 256, gpu_type("V100"), (4,))
+    forward, backward = operator_times_s(zoo_graph("resnet50"), 64, gpu_type("V100"))
+    assert got.compute_s == pytest.approx(float(forward.sum() + backward.sum()), rel=1e-12)

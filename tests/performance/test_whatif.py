@@ -1,0 +1,80 @@
+"""What `hetsim perf` answers: stages as they are written, even cuts, and what follows from an iteration."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.api import Plan, Stage
+from sim.hardware import HardwareError, gpu_type
+from sim.performance import Performance, PerformanceError
+from sim.performance.zoo import zoo_graph
+from sim.whatif import ask, balanced, parse_stage, written
+
+SPEED = Performance()
+
+
+def test_a_stage_is_written_as_it_is_read():
+    stage = Stage(0, 99, "A100", 8, 4)
+    assert parse_stage("8xA100/4@0-99") == stage
+    assert parse_stage(" 8 x a100/4@0-99 ") == stage
+    assert parse_stage(written(stage)) == stage
+    assert parse_stage("2xRTX2080Ti").gpu_type == gpu_type("rtx2080ti").name
+
+
+@pytest.mark.parametrize("text", ["", "x", "V100", "0xV100", "2xV100/", "2xV100@5", "-1xV100", "2xV100@-3-5"])
+def test_what_is_no_stage_is_refused(text):
+    with pytest.raises((PerformanceError, HardwareError)):
+        parse_stage(text)
+
+
+def test_an_unknown_type_is_named_with_the_nearest():
+    with pytest.raises(HardwareError, match="V100"):
+        parse_stage("2xV10")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(["lstm-lm", "vgg16", "alexnet"]),
+    st.lists(st.sampled_from(["V100", "K80", "T4"]), min_size=2, max_size=3),
+)
+def test_operators_are_cut_so_that_the_slowest_stage_is_as_fast_as_any_cut_allows(model, types):
+    """Against all cuts of a small model into 2 or 3 stages, by brute force."""
+    plan = balanced(SPEED, model, 64, Plan(tuple(Stage(0, -1, t, 1) for t in types)))
+    count = len(zoo_graph(model))
+
+    def slowest(cuts: tuple[int, ...]) -> float:
+        spans = zip((0, *cuts), (*cuts, count), strict=True)
+        pairs = zip(types, spans, strict=True)
+        return max(sum(SPEED.stage_time_s(model, a, b - 1, gpu_type(t), 64)) for t, (a, b) in pairs)
+
+    best = min(slowest(cuts) for cuts in combinations(range(1, count), len(types) - 1))
+    assert slowest(tuple(s.first_op for s in plan.stages[1:])) == pytest.approx(best, rel=1e-9)
+    assert [s.first_op for s in plan.stages] == [0, *(s.last_op + 1 for s in plan.stages[:-1])]
+
+
+def test_more_stages_than_operators_are_refused():
+    with pytest.raises(PerformanceError, match="more stages than operators"):
+        balanced(SPEED, "lstm-lm", 64, Plan((Stage(0, -1, "V100", 1),) * 50))
+
+
+def test_use_and_cost_follow_from_the_iteration():
+    """MFU = 3 x forward FLOPs x batch / (time x GPUs x peak); cost = time x GPUs x price."""
+    got = ask(SPEED, "vgg16", 128, Plan((Stage(0, -1, "V100", 4),)))
+    v100 = gpu_type("V100")
+    assert got.samples_per_s == pytest.approx(128 / got.iteration.iteration_s)
+    flops = 3 * zoo_graph("vgg16").flops_fwd_total * 128
+    assert got.mfu == pytest.approx(flops / (got.iteration.iteration_s * 4 * v100.peak_tflops * 1e12))
+    assert got.usd_per_1000_iterations == pytest.approx(4 * v100.price_usd_per_h / 3.6 * got.iteration.iteration_s)
+    assert 0.05 < got.mfu < v100.compute_efficiency
+
+
+def test_gpus_of_a_type_fill_node_after_node():
+    """16 GPUs by 8 a node meet over one network link each; by 16 they stay inside a node."""
+    stage = (Stage(0, -1, "V100", 16),)
+    apart = ask(SPEED, "vgg16", 512, Plan(stage), node_gpus=8)
+    together = ask(SPEED, "vgg16", 512, Plan(stage), node_gpus=16)
+    assert apart.iteration.allreduce_s > together.iteration.allreduce_s
