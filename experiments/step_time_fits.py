@@ -40,8 +40,8 @@ RANDOM_SIZES = "yolov3"
 ZOO = {"bert": "bert-base-384", "cifar10": "resnet18-cifar", "imagenet": "resnet50", "ncf": "neumf", "yolov3": "yolov3"}
 """Jobs whose gradients are known (4 bytes a parameter). DeepSpeech2's size is not published: see `unknown_bytes`."""
 LINK_GBIT_PER_S = {"aws": 50, "azure": 100, "rtx": 50, "dgx": 1600, "dgx-ext": 1600}
-"""A node's network, nominal: g4dn.12xlarge, DGX A100 and NDv2 as advertised; that azure is an NDv2 is an assumption, and so is
-the rate of rtx."""
+"""A node's network, nominal: g4dn.12xlarge, DGX A100 and NDv2 as advertised; that azure is an NDv2 is an
+assumption, and so is the rate of rtx."""
 TYPE = {"dgx-ext": "dgx"}
 """Machines with the GPU of another: none of them is 'another type' for it."""
 

@@ -113,6 +113,8 @@ class Modelled:
             f"durations turned into iterations on {reference.name} GPUs (the gang asked for), "
             "then run at the modelled speed of whatever GPUs the job gets"
         )
+        if performance.calibration.name != "tuned":
+            self.rule += f" (calibration {performance.calibration.name})"
         self._trace, self._cluster, self._performance = trace, cluster, performance
         # Default links: what a job has to do must not depend on the cluster that it is replayed on.
         self._yardstick = Performance(
@@ -180,4 +182,10 @@ class Modelled:
             counts = np.unique(self._gpu_node[gpus], return_counts=True)
             layout = tuple(sorted(counts[1].tolist(), reverse=True))
             racks = len(np.unique(self._cluster.node_rack[counts[0]])) if len(layout) > 1 else 1
-        return self._performance.data_parallel(model, batch, gpu, layout, racks)
+        slots: tuple[int, ...] = ()
+        if gpus.size > 1 and not self._cluster.links.alike:
+            # Node by node, as the layout counts them: most GPUs first.
+            nodes = self._gpu_node[gpus]
+            order = np.lexsort((gpus, nodes, -counts[1][np.searchsorted(counts[0], nodes)]))
+            slots = tuple((gpus - self._cluster.node_first[nodes])[order].tolist())
+        return self._performance.data_parallel(model, batch, gpu, layout, racks, slots)

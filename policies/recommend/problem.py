@@ -25,7 +25,7 @@ import numpy as np
 
 from sim.performance import GpuType, Performance
 from sim.performance.graph import VALUE_BYTES
-from sim.performance.links import network_bytes_per_s, node_bytes_per_s
+from sim.performance.links import inside, network_bytes_per_s
 
 MAX_BLOCKS = 16
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
@@ -163,7 +163,8 @@ class Problem:
         border = np.repeat(network_s, kinds * kinds).reshape(-1, kinds, kinds)
         for t, gpu in enumerate(self.types):
             if self.budget <= self.node_gpus[t]:
-                border[:, t, t] = 2 * (links.node_latency_s + num_bytes / node_bytes_per_s(gpu))
+                bytes_per_s, latency_s = inside(gpu, links)
+                border[:, t, t] = 2 * (latency_s + num_bytes / bytes_per_s)
         return border
 
     def hold(self, m: int) -> np.ndarray:

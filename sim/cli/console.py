@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from sim.api import Policy
-    from sim.cluster import ClusterSpec
+    from sim.cluster import ClusterSpec, Links
 
 LINE_EVERY_S = 10.0
 """Where stderr is no terminal, progress is a line as often as this."""
@@ -169,12 +169,21 @@ def _links(cluster: ClusterSpec) -> str:
     ]
     return (
         "nodes: number × GPUs of each\n"
-        f"within a node (Gbyte/s a GPU): {', '.join(inside)}\n"
+        f"within a node (Gbyte/s a GPU): {', '.join(inside)}{_topology(links)}\n"
         f"between nodes (Gbyte/s a node): {links.network_gbytes_per_s:g} within a rack, "
         f"{links.rack_gbytes_per_s:g} between racks; {racks:,} {'rack' if racks == 1 else 'racks'}\n"
         f"latency (µs): {links.network_latency_s * 1e6:g} between nodes, "
         f"{links.node_latency_s * 1e6:g} within"
     )
+
+
+def _topology(links: Links) -> str:
+    """What a cluster says about the inside of its nodes; empty where all GPUs are joined alike by their own link."""
+    groups = {"an NVLink group": links.gpus_per_nvlink, "a PCIe switch": links.gpus_per_switch,
+              "a socket": links.gpus_per_socket}  # fmt: skip
+    words = [f"{count} GPUs to {group}" for group, count in groups.items() if count]
+    words += [f"all by {links.node_class}"] * bool(links.node_class)
+    return f"; {', '.join(words)}" if words else ""
 
 
 def presets_table(presets: Mapping[str, str]) -> Table:

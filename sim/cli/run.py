@@ -62,8 +62,8 @@ def run(
 
     options = {
         "policy": policy, "trace": trace, "format": format, "cluster": cluster, "jobs": jobs, "seed": seed,
-        "load": load, "out": out, "work": work, "reference": reference, "calibration": calibration, "measured": measured,
-        "estimate": estimate,
+        "load": load, "out": out, "work": work, "reference": reference, "calibration": calibration,
+        "measured": measured, "estimate": estimate,
     }
     settings = load_config(config, _overrides(options, param or [], set_ or []))
     from analysis.metrics import summary
@@ -158,6 +158,9 @@ def _without_effect(config: RunConfig, policy: Policy) -> list[str]:
             found.append(f"{name} has no effect with work = recorded")
     if "measured_gaps" in given and config.measured is None:
         found.append("measured_gaps has no effect without measured")
+    for name, sharing in (("switching_loss", "time"), ("pairs", "spatial")):
+        if name in engine.model_fields_set and engine.sharing != sharing:
+            found.append(f"engine.{name} has no effect without engine.sharing = {sharing}")
     if config.format is not None and config.trace in GENERATORS:
         found.append(f"format has no effect: {config.trace!r} is generated (a file: ./{config.trace})")
     if engine.mtbf_h is None:

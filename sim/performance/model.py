@@ -68,7 +68,7 @@ class Performance:
             tuple[str, float, int, int], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
         ] = {}
         self._shares: dict[tuple[str, int], OperatorGraph] = {}
-        self._gangs: dict[tuple[str, int, int, tuple[int, ...], int], Iteration] = {}
+        self._gangs: dict[tuple, Iteration] = {}
         self._plans: dict[tuple, Iteration] = {}
 
     def known(self, model: str) -> bool:
@@ -173,8 +173,9 @@ class Performance:
         return self.data_parallel(model, batch_size, gpu, (num_gpus,)).fits
 
     def data_parallel(
-        self, model: str, batch_size: int, gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int = 1
-    ) -> Iteration:
+        self, model: str, batch_size: int, gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int = 1,
+        slots: tuple[int, ...] = (),
+    ) -> Iteration:  # fmt: skip
         """One iteration of data parallelism: batch_size / n samples on each GPU, then an all-reduce.
 
         Parameters
@@ -182,21 +183,24 @@ class Performance:
         batch_size : global batch, samples. A measured job type may have its own; it is not read there.
         gpus_per_node : GPUs of the gang on each node, descending.
         racks : racks that the nodes are in.
+        slots : number of each GPU within its node, node by node; empty: the first ones of each. Only read where the
+            links do not join all GPUs of a node alike.
         """
-        key = (model, batch_size, id(gpu), gpus_per_node, racks)
+        key = (model, batch_size, id(gpu), gpus_per_node, racks, slots)
         known = self._gangs.get(key)
         if known is None:
             self._types.setdefault(id(gpu), gpu)
-            known = self._gangs[key] = self._gang(model, batch_size, gpu, gpus_per_node, racks)
+            known = self._gangs[key] = self._gang(model, batch_size, gpu, gpus_per_node, racks, slots)
         return known
 
     def _gang(
-        self, model: str, batch_size: int, gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int
-    ) -> Iteration:
+        self, model: str, batch_size: int, gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int,
+        slots: tuple[int, ...],
+    ) -> Iteration:  # fmt: skip
         if self.resolve(model) in self._measured:
             return self._measured_rate(model, batch_size, gpu, gpus_per_node)
         span = (0, len(self.graph(model)) - 1)
-        stage = _gang_on(gpu, gpus_per_node, racks)
+        stage = _gang_on(gpu, gpus_per_node, racks, slots)
         return self._run(model, batch_size, Strategy(self.schedule, overlap=self.overlap), [span], [stage])
 
     def _measured_rate(
@@ -278,7 +282,9 @@ class Performance:
         return self._shares[key]
 
 
-def _gang_on(gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int) -> StageGpus:
+def _gang_on(
+    gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int, slots: tuple[int, ...] = ()
+) -> StageGpus:
     """A gang with so many GPUs on each node, in so many racks."""
     nodes = tuple(node for node, count in enumerate(gpus_per_node) for _ in range(count))
-    return StageGpus(gpu, nodes, tuple(min(node, racks - 1) for node in nodes))
+    return StageGpus(gpu, nodes, tuple(min(node, racks - 1) for node in nodes), slots=slots)

@@ -231,3 +231,13 @@ def test_progress_is_a_bar_on_a_terminal(capsys, monkeypatch):
     with console.progress(400, 0.0, quiet=False) as update:
         update(100, 43_200.0)
     assert "100/400 jobs, day 0.5" in capsys.readouterr().err.replace("\x1b[0m", "").replace("\x1b[32m", "")
+
+
+def test_a_run_names_its_calibration_and_refuses_an_unknown_one(hetsim):
+    run = ("run", "--policy", "fifo", "--trace", "philly", "--jobs", 20, "--calibration")
+    said = hetsim(*run, "scripts", "--out", "r")
+    assert said.code == 0
+    assert "calibration scripts" in Path("r/run.json").read_text()
+    said = hetsim(*run, "script")
+    assert said.code == 2
+    assert "did you mean 'scripts'" in said.err
