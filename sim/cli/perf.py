@@ -30,6 +30,8 @@ def perf(
     zero: Annotated[int, typer.Option(help="Stage of ZeRO, 0 to 3.")] = 0,
     blocking: Annotated[bool, typer.Option("--blocking", help="GPUs wait while they send to the next stage.")] = False,
     overlap: Annotated[bool, typer.Option("--overlap", help="Sum gradients while the backward pass runs.")] = False,
+    exchange: Annotated[str, typer.Option(
+        help="Of gradients: ring, tree or fastest all-reduce; parameter servers, servers or async-servers.")] = "ring",
     calibration: Annotated[str, typer.Option(
         help="How well GPUs are used: tuned, eager, scripts, or a file of --calibrate.")] = "tuned",
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
@@ -73,7 +75,8 @@ def perf(
         from sim.whatif import ask, parse_stage
 
         performance, name = _performance(
-            model, calibration, measured, cluster, schedule, blocking, overlap, profiled_on, profiled_samples
+            model, calibration, measured, cluster, schedule, blocking, overlap, exchange, profiled_on,
+            profiled_samples,
         )
         stages = [parse_stage(text) for text in stage or ["1xV100"]]
         if len(stages) > 1 and len({s.last_op < s.first_op for s in stages}) > 1:
@@ -101,7 +104,7 @@ def _finite(value: Any) -> Any:
 
 def _performance(
     model: str, calibration: str, measured: str | None, cluster: str | None, schedule: str, blocking: bool,
-    overlap: bool, profiled_on: str | None, profiled_samples: float | None,
+    overlap: bool, exchange: str, profiled_on: str | None, profiled_samples: float | None,
 ) -> tuple[Performance, str]:
     """The performance model asked for, and the name of the model in it."""
     from sim.clusters import load_cluster
@@ -117,7 +120,7 @@ def _performance(
     links = load_cluster(cluster).links if cluster is not None else None
     table = load_table(measured, "interpolate") if measured is not None else None
     return Performance(links, table, schedule=schedule, calibration=named_calibration(calibration), graphs=graphs,
-                       blocking=blocking, overlap=overlap), model
+                       blocking=blocking, overlap=overlap, exchange=exchange), model
 
 
 def _list(measured: str | None) -> None:

@@ -40,12 +40,14 @@ class Performance:
     graphs : further models by name.
     blocking : a GPU waits while its message to the next stage is sent (else transfers overlap with computation).
     overlap : gradients are summed while the last backward pass still runs (else after it).
+    exchange : how gradients are exchanged: 'ring', 'tree' or 'fastest' all-reduce, or parameter servers, one for each
+        node of the gang: 'servers' (synchronous), 'async-servers'.
     """
 
     def __init__(
         self, links: Links | None = None, table: MeasuredTable | None = None, *, schedule: str = "1f1b",
         calibration: Calibration | str = "tuned", graphs: Mapping[str, OperatorGraph] | None = None,
-        blocking: bool = False, overlap: bool = False,
+        blocking: bool = False, overlap: bool = False, exchange: str = "ring",
     ) -> None:  # fmt: skip
         if schedule not in SCHEDULES:
             raise PerformanceError(
@@ -58,7 +60,7 @@ class Performance:
         self.calibration = shipped(calibration) if isinstance(calibration, str) else calibration
         self.value_bytes = VALUE_BYTES if self.calibration.precision == "mixed" else 4
         """Bytes of a weight, a gradient or an activation."""
-        self.graphs, self.blocking, self.overlap = dict(graphs or {}), blocking, overlap
+        self.graphs, self.blocking, self.overlap, self.exchange = dict(graphs or {}), blocking, overlap, exchange
         self.models: tuple[str, ...] = (*MODELS, *self.graphs, *(table.job_types if table else ()))
         self._measured = frozenset(table.job_types if table else ())
         # Types and clusters are told apart by identity; holding them keeps their ids from being used again.
@@ -153,9 +155,10 @@ class Performance:
         gpus_per_node: tuple[int, ...],
         racks: int = 1,
     ) -> float:
-        """Seconds to sum the gradients of operators first_op to last_op over a gang, if nothing overlaps."""
+        """Seconds to sum the gradients of operators first_op to last_op over a gang by a ring, if nothing overlaps."""
         num_bytes = self.value_bytes * self._dense_params(model, first_op, last_op)
-        return gradients_s(num_bytes, None, _gang_on(gpu, gpus_per_node, racks), self.links)
+        gang = _gang_on(gpu, gpus_per_node, racks)
+        return gradients_s(num_bytes, gang, self.links, Strategy(self.schedule), num_bytes, 0.0)
 
     def update_s(self, model: str, first_op: int, last_op: int, gpu: GpuType) -> float:
         """Seconds of the optimizer step of operators first_op to last_op."""
@@ -201,7 +204,8 @@ class Performance:
             return self._measured_rate(model, batch_size, gpu, gpus_per_node)
         span = (0, len(self.graph(model)) - 1)
         stage = _gang_on(gpu, gpus_per_node, racks, slots)
-        return self._run(model, batch_size, Strategy(self.schedule, overlap=self.overlap), [span], [stage])
+        how = Strategy(self.schedule, overlap=self.overlap, exchange=self.exchange)
+        return self._run(model, batch_size, how, [span], [stage])
 
     def _measured_rate(
         self, model: str, batch_size: int, gpu: GpuType, gpus_per_node: tuple[int, ...]
@@ -241,8 +245,9 @@ class Performance:
             spans = [(s.first_op, s.last_op) for s in plan.stages]
             schedule = plan.schedule or self.schedule
             how = Strategy(
-                schedule, plan.micro_batches, plan.chunks, plan.recompute, plan.zero, self.blocking, self.overlap
-            )
+                schedule, plan.micro_batches, plan.chunks, plan.recompute, plan.zero, self.blocking, self.overlap,
+                self.exchange,
+            )  # fmt: skip
             self._plans[key] = self._run(model, batch_size, how, spans, stages)
         return self._plans[key]
 

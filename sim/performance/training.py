@@ -23,14 +23,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sim.cluster import Links
+from sim.kernels.collectives import async_periods_s, parameter_server_s
 from sim.performance.calibration import Calibration
-from sim.performance.graph import VALUE_BYTES, OperatorGraph
+from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from sim.performance.iteration import Iteration, pipeline_iteration
 from sim.performance.layout import StageGpus
-from sim.performance.links import gang_allreduce_s, gang_exposed_s, stage_link, stage_transfer_s
+from sim.performance.links import (
+    ALGORITHMS,
+    gang_allreduce_s,
+    gang_exposed_s,
+    inside,
+    network_bytes_per_s,
+    stage_link,
+    stage_transfer_s,
+)
 from sim.performance.memory import StageMemory, chunks_in_flight, does_not_fit, in_flight, stage_memory, weight_versions
 from sim.performance.operator_time import update_time_s
 from sim.performance.recompute import recompute_s
+from traces.errors import did_you_mean
+
+EXCHANGES = (*ALGORITHMS, "servers", "async-servers")
+"""All-reduces, and parameter servers (one for each node of the gang), synchronous or asynchronous."""
 
 OpTimes = Callable[[int, float, StageGpus], tuple[np.ndarray, np.ndarray]]
 """(ways of tensor parallelism, samples, stage) -> seconds of each operator forward and backward, float64 [ops] each."""
@@ -48,6 +61,8 @@ class Strategy:
     blocking: bool = False
     overlap: bool = False
     """Gradients are summed in buckets while the last backward pass still runs (`links.gang_exposed_s`)."""
+    exchange: str = "ring"
+    """How gradients are exchanged: one of EXCHANGES."""
 
 
 def tensor_group(stage: StageGpus) -> tuple[tuple[int, ...], int]:
@@ -74,14 +89,15 @@ def tensor_sums_s(
 
 
 def gradients_s(
-    num_bytes: np.ndarray, backward_s: np.ndarray | None, stage: StageGpus, links: Links, zero: int = 0
+    num_bytes: np.ndarray, stage: StageGpus, links: Links, how: Strategy, backward_s: np.ndarray, work_s: float
 ) -> float:
-    """Seconds to sum the gradients of a GPU's operators over a stage's replicas, after the last backward pass.
+    """Seconds that the exchange of a stage's gradients over its replicas adds to an iteration.
 
     Parameters
     ----------
-    num_bytes : float64 [ops of the stage].
-    backward_s : their backward times, with which the sums overlap; None: they begin when all is done.
+    num_bytes : float64 [ops of the stage], a GPU's gradients.
+    backward_s : float64 [ops of the stage], the last backward pass; only read if the exchange overlaps with it.
+    work_s : computation and optimizer step of an iteration; only read if parameter servers are asynchronous.
     """
     t = stage.tensor
     nodes, racks = stage.nodes[::t], len(set(stage.racks[::t]))
@@ -89,11 +105,22 @@ def gradients_s(
     shared = links if t == 1 else replace(
         links, network_gbytes_per_s=links.network_gbytes_per_s / t, rack_gbytes_per_s=links.rack_gbytes_per_s / t
     )  # fmt: skip
-    counts, factor = tuple(sorted(Counter(nodes).values(), reverse=True)), 1.5 if zero == 3 else 1.0
-    gang = (stage.gpu, counts, racks, shared, stage_link(stage, links))
-    if backward_s is None:
-        return gang_allreduce_s(float(num_bytes.sum()), *gang) * factor
-    return gang_exposed_s(backward_s, num_bytes, *gang, factor=factor)
+    counts, link = tuple(sorted(Counter(nodes).values(), reverse=True)), stage_link(stage, links)
+    whole, factor = float(num_bytes.sum()), 1.5 if how.zero == 3 else 1.0
+    if how.exchange in ALGORITHMS:
+        if how.overlap:
+            return gang_exposed_s(backward_s, num_bytes, stage.gpu, counts, racks, shared, link, factor=factor)
+        return gang_allreduce_s(whole, stage.gpu, counts, racks, shared, link, how.exchange) * factor
+    if len(nodes) == 1 or whole == 0:
+        return 0.0
+    # A node's workers share its network link; on one node they and the server share what joins its GPUs.
+    rate, latency_s = inside(stage.gpu, links, link)
+    if len(counts) > 1:
+        rate, latency_s = network_bytes_per_s(shared, racks) / counts[0], links.network_latency_s
+    if how.exchange == "servers":
+        return float(parameter_server_s(whole, len(nodes), len(counts), rate, latency_s))
+    periods = async_periods_s(np.full(len(nodes), work_s), whole, len(counts), rate, latency_s)
+    return float(periods.max()) - work_s
 
 
 def train(
@@ -117,6 +144,7 @@ def train(
     micro, value_bytes = batch_size / how.micro_batches, VALUE_BYTES if calibration.precision == "mixed" else 4
     scale = value_bytes / VALUE_BYTES
     count = len(spans)
+    _check(how, count)
     fwd, bwd, tensor, reduce, update = np.zeros((5, count))
     for q, ((first, last), stage, graph) in enumerate(zip(spans, stages, graphs, strict=True)):
         span, samples = slice(first, last + 1), micro / stage.replicas
@@ -129,9 +157,9 @@ def train(
         if how.recompute:
             bwd[q] += recompute_s(graph, forward, first, last)
         dense = graph.weight_params[span] - graph.sparse_params[span]
-        under = backward[span] if how.overlap else None
-        reduce[q] = gradients_s(value_bytes * dense, under, stage, links, how.zero)
         update[q] = update_time_s(dense.sum() / (stage.replicas if how.zero else 1), stage.gpu, calibration)
+        work_s = how.micro_batches * (fwd[q] + bwd[q]) + update[q]
+        reduce[q] = gradients_s(value_bytes * dense, stage, links, how, backward[span], work_s)
     comm = np.array([_border_s(graphs[q], spans[q][1], micro * scale, stages[q], stages[q + 1], links)
                      for q in range(count - 1)])  # fmt: skip
     memory = _memory(graphs, spans, stages, how, micro, value_bytes)
@@ -147,6 +175,22 @@ def train(
         if reason := does_not_fit(s, stage.gpu.name, one, stage.gpu.memory_gib):
             return result.without_fit(reason)
     return result
+
+
+def _check(how: Strategy, stages: int) -> None:
+    """Raise a PerformanceError where gradients cannot be exchanged as asked."""
+    what, allowed = "", ""
+    if how.exchange not in EXCHANGES:
+        what, allowed = "unknown exchange of gradients", ", ".join(EXCHANGES)
+    elif how.exchange == "async-servers" and stages > 1:
+        what, allowed = "asynchronous parameter servers and a pipeline", "one stage, or another exchange"
+    elif how.exchange != "ring" and how.overlap:
+        what, allowed = "only rings overlap with the backward pass", "exchange 'ring', or no overlap"
+    elif how.exchange not in ALGORITHMS and how.zero:
+        what, allowed = "parameter servers keep the optimizer's state: ZeRO shards nothing", "ZeRO 0"
+    if what:
+        todo = did_you_mean(how.exchange, EXCHANGES) if how.exchange not in EXCHANGES else ""
+        raise PerformanceError(what, got=how.exchange, allowed=allowed, todo=todo)
 
 
 def _border_s(

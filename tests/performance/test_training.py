@@ -128,6 +128,40 @@ def test_single_precision_moves_twice_the_bytes():
     assert single.memory_gib[0] - CONTEXT_GIB > mixed.memory_gib[0] - CONTEXT_GIB
 
 
+def test_parameter_servers_by_hand():
+    """4 workers on 2 nodes, a server for each node: 2 (latency + 4 / 2 bytes / (half a node's link)). Asynchronous,
+    each worker sends and fetches alone, unless the servers' links are full."""
+    plan = Plan((Stage(0, LAST, "A100-80", 4),))
+    gradients, half = 2 * GPT.params, 0.9 * 200e9 / 2
+    got = run(plan, 2, 2, performance=speed(exchange="servers"))
+    assert got.allreduce_s == pytest.approx(2 * (LINKS.network_latency_s + 2 * gradients / half), rel=1e-9)
+    freely = run(plan, 2, 2, performance=speed(exchange="async-servers"))
+    alone = 2 * (LINKS.network_latency_s + gradients / half)
+    work = freely.compute_s + freely.update_s
+    assert freely.allreduce_s == pytest.approx(max(work + alone, 2 * gradients / half) - work, rel=1e-9)
+    assert freely.iteration_s <= got.iteration_s
+
+
+def test_the_fastest_exchange_is_no_slower_than_ring_and_tree():
+    plan = Plan((Stage(0, LAST, "A100-80", 8),))
+    ring, tree, fastest = (run(plan, 2, 2, 2, 2, performance=speed(exchange=e)) for e in ("ring", "tree", "fastest"))
+    assert fastest.allreduce_s == min(ring.allreduce_s, tree.allreduce_s)
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ({"exchange": "rings"}, "did you mean 'ring'"),
+        ({"exchange": "tree", "overlap": True}, "only rings overlap"),
+        ({"exchange": "async-servers"}, "and a pipeline"),
+    ],
+)
+def test_an_exchange_that_makes_no_sense_is_refused(more, what):
+    plan = Plan((Stage(0, 9, "A100-80", 2), Stage(10, LAST, "A100-80", 2)))
+    with pytest.raises(PerformanceError, match=what):
+        run(plan, 4, performance=speed(**more))
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 3), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4, 8]), st.booleans(), st.integers(0, 3))
 def test_an_iteration_is_the_sum_of_its_parts(stages, ways, m, recompute, zero):
