@@ -95,6 +95,7 @@ def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) 
     """Cut the operators among the plan's stages so that the slowest works as short as possible.
 
     Working time of a stage: forward + backward of a micro-batch's share on its GPU type; communication is not seen.
+    With tensor parallelism cuts are between blocks (layers), where one whole tensor crosses, if there are enough.
 
     Raises
     ------
@@ -113,12 +114,17 @@ def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) 
         forward, backward = performance.op_times_s(model, samples, gpu_type(stage.gpu_type))
         sums.append(np.concatenate(([0.0], np.cumsum(forward + backward))) / stage.tensor)
 
+    ends_here = np.ones(operators + 1, dtype=bool)
+    if any(stage.tensor > 1 for stage in plan.stages):
+        between = np.append(np.insert(np.diff(performance.graph(model).block) > 0, 0, True), True)
+        ends_here = between if between.sum() > len(plan.stages) else ends_here
     # least[k]: the slowest of the stages so far, at best, where they have the first k operators.
-    least, cut_at = sums[0].copy(), []
+    least, cut_at = np.where(ends_here, sums[0], np.inf), []
     least[0] = np.inf
     for running in sums[1:]:
         slowest = np.maximum(least[:, None], running[None, :] - running[:, None])
         slowest[np.tril_indices(operators + 1)] = np.inf  # a stage has one operator at least
+        slowest[:, ~ends_here] = np.inf
         cut_at.append(slowest.argmin(axis=0))
         least = slowest.min(axis=0)
     ends = [operators]

@@ -141,15 +141,20 @@ class Problem:
     def _after_s(self) -> np.ndarray:
         """float64 [B, B, T, Q]: all-reduce and optimizer step of each stage."""
         out = np.zeros((self.blocks, self.blocks, len(self.types), len(self.sizes)))
-        for i, j in zip(*np.triu_indices(self.blocks), strict=True):
-            span = int(self.first_op[i]), int(self.first_op[j + 1]) - 1
-            for t, gpu in enumerate(self.types):
-                out[i, j, t, :] = self.performance.update_s(self.model, *span, gpu)
-                for q, size in enumerate(self.sizes):
-                    full, rest = divmod(size * self.unit, self.node_gpus[t])
-                    nodes = (self.node_gpus[t],) * full + ((rest,) if rest else ())
-                    if size * self.unit > 1:
-                        out[i, j, t, q] += self.performance.allreduce_s(self.model, *span, gpu, nodes)
+        graph = self.performance.graph(self.model)
+        running = np.concatenate(([0.0], np.cumsum(graph.weight_params - graph.sparse_params)))[self.first_op]
+        params = np.maximum(running[None, 1:] - running[:-1, None], 0.0)
+        for t, gpu in enumerate(self.types):
+            # An optimizer's step is in proportion to parameters.
+            a_parameter_s = self.performance.update_s(self.model, 0, len(graph) - 1, gpu) / max(running[-1], 1.0)
+            out[:, :, t, :] = (a_parameter_s * params)[:, :, None]
+            for q, size in enumerate(self.sizes):
+                full, rest = divmod(size * self.unit, self.node_gpus[t])
+                nodes = (self.node_gpus[t],) * full + ((rest,) if rest else ())
+                if size * self.unit > 1:
+                    start, s_per_byte = self.performance.allreduce_lines(gpu, nodes)
+                    num_bytes = self.performance.value_bytes * params
+                    out[:, :, t, q] += (start + num_bytes[:, :, None] * s_per_byte).min(axis=2)
         return out
 
     def border_s(self, m: int) -> np.ndarray:
@@ -184,17 +189,13 @@ class Problem:
     def _memory_gib(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Memory of each stage as  fixed + samples x (passing + in flight x stored):  3 float64 [B, B], GiB.
 
-        `Performance.stage_memory_gib` is of this form, so that three of its answers tell all.
+        `Performance.stage_memory_form` has them.
         """
         fixed, passing, stored = np.zeros((3, self.blocks, self.blocks))
         fixed[np.tril_indices(self.blocks, -1)] = np.inf
         for i, j in zip(*np.triu_indices(self.blocks), strict=True):
-            span = self.model, int(self.first_op[i]), int(self.first_op[j + 1]) - 1
-            at = ((1, 1), (1, 2), (2, 1))
-            one, more, twice = (self.performance.stage_memory_gib(*span, *a) for a in at)
-            stored[i, j] = more - one
-            passing[i, j] = twice - more
-            fixed[i, j] = 2 * one - twice
+            span = int(self.first_op[i]), int(self.first_op[j + 1]) - 1
+            fixed[i, j], passing[i, j], stored[i, j] = self.performance.stage_memory_form(self.model, *span)
         return fixed, passing, stored
 
     def least_memory_gib(self) -> tuple[float, int]:

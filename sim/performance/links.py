@@ -156,6 +156,15 @@ def gang_allreduce_s(
     return tree if algorithm == "tree" else min(ring, tree)
 
 
+def gang_lines(
+    gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int, links: Links, link: str = ""
+) -> tuple[np.ndarray, np.ndarray]:
+    """`gang_allreduce_s` by rings as  min over i of start_s[i] + bytes * s_per_byte[i]:  float64 [2] each."""
+    counts, near = np.asarray(gpus_per_node, dtype=np.int64), inside(gpu, links, link)
+    start, slope = allreduce_lines(counts, *near, network_bytes_per_s(links, racks), links.network_latency_s)
+    return start, slope
+
+
 def gang_exposed_s(
     bwd_s: np.ndarray,
     grad_bytes: np.ndarray,
@@ -186,10 +195,7 @@ def gang_exposed_s(
     if np.shape(bwd_s) != np.shape(grad_bytes) or np.ndim(bwd_s) != 1:
         raise PerformanceError("times and gradients do not match", got=f"{np.shape(bwd_s)}, {np.shape(grad_bytes)}",
                                allowed="one of each for an operator")  # fmt: skip
-    counts = np.asarray(gpus_per_node, dtype=np.int64)
-    start, slope = allreduce_lines(
-        counts, *inside(gpu, links, link), network_bytes_per_s(links, racks), links.network_latency_s
-    )
+    start, slope = gang_lines(gpu, gpus_per_node, racks, links, link)
     times, sizes = (np.array(a, dtype=np.float64) for a in (bwd_s, grad_bytes))
     lines = start * factor, slope * factor
     return float(exposed_allreduce_s(times, sizes, float(bucket_bytes), float(first_bucket_bytes), *lines))

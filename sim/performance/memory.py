@@ -187,6 +187,20 @@ def memory_gib(graph: OperatorGraph, first_op: int, last_op: int, samples: float
     return stage_memory(graph, [(first_op, last_op)], samples, held).total_gib
 
 
+def memory_form(
+    graph: OperatorGraph, first_op: int, last_op: int, value_bytes: int = VALUE_BYTES
+) -> tuple[float, float, float]:
+    """GiB of a stage without ZeRO and recomputation as  fixed + samples * (passing + held * stored)  (`stage_memory`).
+
+    For planners, who ask for thousands of stages.
+    """
+    span, scale = slice(first_op, last_op + 1), value_bytes / VALUE_BYTES / GIB
+    params, sparse = graph.weight_params[span].sum(), graph.sparse_params[span].sum()
+    fixed = (PARAM_BYTES * params - value_bytes * sparse) / GIB + CONTEXT_GIB
+    passing = (graph.in_bytes[span] + graph.out_bytes[span]).max() * scale
+    return float(fixed), float(passing), float(graph.stored_bytes[span].sum() * scale)
+
+
 def does_not_fit(stage: int, gpu_name: str, memory: StageMemory, available_gib: float | None) -> str:
     """Why a stage does not fit: what, where, needed, available, the largest part and what helps; '' where it fits.
 

@@ -15,7 +15,8 @@ from sim.performance.calibration import Calibration, shipped
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from sim.performance.iteration import SCHEDULES, Iteration
 from sim.performance.layout import StageGpus, layout, stages_on
-from sim.performance.memory import stage_memory
+from sim.performance.links import gang_lines, stage_link
+from sim.performance.memory import memory_form
 from sim.performance.operator_time import checked, operator_times_s, source, update_time_s
 from sim.performance.tables import MeasuredTable
 from sim.performance.training import Strategy, gradients_s, train
@@ -143,8 +144,12 @@ class Performance:
         self, model: str, first_op: int, last_op: int, samples: float, in_flight: int
     ) -> float:
         """GiB that a GPU of the stage needs when it holds `in_flight` micro-batches of `samples` samples."""
-        span = [(first_op, last_op)]
-        return stage_memory(self.graph(model), span, samples, in_flight, value_bytes=self.value_bytes).total_gib
+        fixed, passing, stored = self.stage_memory_form(model, first_op, last_op)
+        return fixed + samples * (passing + in_flight * stored)
+
+    def stage_memory_form(self, model: str, first_op: int, last_op: int) -> tuple[float, float, float]:
+        """GiB of a stage as  fixed + samples * (passing + in flight * stored),  for any samples and micro-batches."""
+        return memory_form(self.graph(model), first_op, last_op, self.value_bytes)
 
     def allreduce_s(
         self,
@@ -159,6 +164,11 @@ class Performance:
         num_bytes = self.value_bytes * self._dense_params(model, first_op, last_op)
         gang = _gang_on(gpu, gpus_per_node, racks)
         return gradients_s(num_bytes, gang, self.links, Strategy(self.schedule), num_bytes, 0.0)
+
+    def allreduce_lines(self, gpu: GpuType, gpus_per_node: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """An all-reduce of a gang in one rack: min over i of start_s[i] + bytes * s_per_byte[i]; float64 [2] each."""
+        link = stage_link(_gang_on(gpu, gpus_per_node, 1), self.links)
+        return gang_lines(gpu, gpus_per_node, 1, self.links, link)
 
     def update_s(self, model: str, first_op: int, last_op: int, gpu: GpuType) -> float:
         """Seconds of the optimizer step of operators first_op to last_op."""
@@ -272,7 +282,7 @@ class Performance:
         samples = [batch_size / how.micro_batches / stage.replicas for stage in stages]
         sources = {source(*of) for of in zip(graphs, samples, (stage.gpu for stage in stages), strict=True)}
         result = train(
-            graphs, batch_size, spans, stages, how,
+            self.graph(model), graphs, batch_size, spans, stages, how,
             lambda ways, samples, stage: self._times(model, samples, stage.gpu, ways)[:2],
             self.links, self.calibration,
         )  # fmt: skip

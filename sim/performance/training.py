@@ -124,6 +124,7 @@ def gradients_s(
 
 
 def train(
+    model: OperatorGraph,
     graphs: Sequence[OperatorGraph],
     batch_size: float,
     spans: Sequence[tuple[int, int]],
@@ -137,7 +138,7 @@ def train(
 
     Parameters
     ----------
-    graphs : of each stage's GPUs, the model or a GPU's share of it (`OperatorGraph.tensor_parallel`).
+    graphs : of each stage's GPUs: the model, or a GPU's share of it (`OperatorGraph.tensor_parallel`).
     spans : first and last operator of each of v p stages, in order.
     stages : where each is; stage q of an interleaved pipeline is where stage q mod p is.
     """
@@ -156,16 +157,22 @@ def train(
         fwd[q], bwd[q] = forward[span].sum(), backward[span].sum()
         if how.recompute:
             bwd[q] += recompute_s(graph, forward, first, last)
+            if stage.tensor > 1:
+                tensor[q] += recompute_s(graph, sums[0], first, last)
         dense = graph.weight_params[span] - graph.sparse_params[span]
         update[q] = update_time_s(dense.sum() / (stage.replicas if how.zero else 1), stage.gpu, calibration)
         work_s = how.micro_batches * (fwd[q] + bwd[q]) + update[q]
         reduce[q] = gradients_s(value_bytes * dense, stage, links, how, backward[span], work_s)
-    comm = np.array([_border_s(graphs[q], spans[q][1], micro * scale, stages[q], stages[q + 1], links)
-                     for q in range(count - 1)])  # fmt: skip
+    there, back = np.zeros((2, count - 1))
+    for q in range(count - 1):
+        cut, samples = spans[q][1], micro * scale
+        there[q] = _message_s(model, graphs[q + 1], cut, samples, stages[q], stages[q + 1], links)
+        back[q] = _message_s(model, graphs[q], cut, samples, stages[q + 1], stages[q], links)
     memory = _memory(graphs, spans, stages, how, micro, value_bytes)
     result = pipeline_iteration(
-        how.schedule, fwd, bwd, comm, how.micro_batches, reduce, update,
-        tuple(one.total_gib for one in memory), tensor=tensor, chunks=how.chunks, blocking=how.blocking,
+        how.schedule, fwd, bwd, there, how.micro_batches, reduce, update,
+        tuple(one.total_gib for one in memory), comm_bwd=back, tensor=tensor, chunks=how.chunks,
+        blocking=how.blocking,
     )  # fmt: skip
     for s, (stage, one) in enumerate(zip(stages, memory, strict=False)):
         if micro < stage.replicas:
@@ -193,17 +200,25 @@ def _check(how: Strategy, stages: int) -> None:
         raise PerformanceError(what, got=how.exchange, allowed=allowed, todo=todo)
 
 
-def _border_s(
-    graph: OperatorGraph, last_op: int, samples: float, sender: StageGpus, receiver: StageGpus, links: Links
+def _message_s(
+    model: OperatorGraph, share: OperatorGraph, last_op: int, samples: float, sender: StageGpus, receiver: StageGpus,
+    links: Links,
 ) -> float:
-    """Seconds of a micro-batch's message across the border after `last_op`, gathered by the receiver's GPUs."""
-    num_bytes = float(graph.cut_bytes[last_op]) * samples
-    took = stage_transfer_s(num_bytes, sender, receiver, links)
+    """Seconds of a micro-batch's message (activations or their gradients) across the border after `last_op`.
+
+    All of what crosses is sent once. What each GPU of a receiving replica needs whole is then gathered; of tensors that
+    are split among them each keeps its part. `share` is the graph of one of the receiver's GPUs.
+    """
+    whole = float(model.cut_bytes[last_op]) * samples
+    took = stage_transfer_s(whole, sender, receiver, links)
     if receiver.tensor > 1:
+        # whole = kept + split, and a GPU's share of them is kept + split / t.
+        part = float(share.cut_bytes[last_op]) * samples
+        kept = max(0.0, whole - (whole - part) / (1 - 1 / receiver.tensor))
         group, racks = tensor_group(receiver)
-        # An all-gather is the second half of a ring all-reduce.
         link = stage_link(receiver, links)
-        took += gang_allreduce_s(num_bytes / receiver.replicas, receiver.gpu, group, racks, links, link) / 2
+        # An all-gather is the second half of a ring all-reduce.
+        took += gang_allreduce_s(kept / receiver.replicas, receiver.gpu, group, racks, links, link) / 2
     return took
 
 

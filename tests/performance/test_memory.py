@@ -21,6 +21,7 @@ from sim.performance.memory import (
     chunks_in_flight,
     does_not_fit,
     in_flight,
+    memory_form,
     memory_gib,
     stage_memory,
     weight_versions,
@@ -258,3 +259,17 @@ def test_p47_memory_that_is_unknown_is_not_enough(available: float | None) -> No
 def test_an_impossible_stage_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(PerformanceError, match=f"model 'small': {message}"):
         stage_memory(**({"graph": small(), "spans": [(0, 3)], "samples": 1, "held": 1} | change))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_form_for_planners_is_the_same_memory(data):
+    """fixed + samples (passing + held stored), whatever the stage, samples, micro-batches and precision."""
+    graph = zoo_graph(data.draw(st.sampled_from(["vgg16", "bert-large", "dlrm", "gnmt-8", "nasnet-mobile"])))
+    first = data.draw(st.integers(0, len(graph) - 1))
+    last = data.draw(st.integers(first, len(graph) - 1))
+    samples, held = data.draw(st.floats(0.5, 64)), data.draw(st.integers(0, 16))
+    value_bytes = data.draw(st.sampled_from([2, 4]))
+    fixed, passing, stored = memory_form(graph, first, last, value_bytes)
+    whole = stage_memory(graph, [(first, last)], samples, held, value_bytes=value_bytes).total_gib
+    assert fixed + samples * (passing + held * stored) == pytest.approx(whole, rel=1e-12)

@@ -17,9 +17,10 @@ from sim.performance import Performance, PerformanceError
 from sim.performance.links import gang_allreduce_s
 from sim.performance.memory import CONTEXT_GIB
 from sim.performance.operator_time import operator_times_s
+from sim.performance.recompute import recompute_s
 from sim.performance.zoo import zoo_graph
 from sim.performance.zoo.language import gpt
-from sim.whatif import ask
+from sim.whatif import ask, balanced
 
 A100 = gpu_type("A100-80")
 LINKS = Links(network_gbytes_per_s=200.0, rack_gbytes_per_s=200.0)
@@ -71,6 +72,36 @@ def test_recomputation_adds_a_forward_and_keeps_a_layers_input_only():
     extra = (again.compute_s - kept.compute_s) / 4
     assert 0.5 * forward.sum() < extra <= forward.sum() * (1 + 1e-9)
     assert again.memory_gib[0] < kept.memory_gib[0]
+
+
+def test_sums_that_recomputation_repeats_count_as_sums():
+    """Forward sums are done again with the forward pass: against free sums, computation differs by tensor_s."""
+    plan = Plan((Stage(0, LAST, "A100-80", 2, 2),), recompute=True)
+    once, again = run(replace(plan, recompute=False), 2), run(plan, 2)
+    share = GPT.tensor_parallel(2)
+    forward, backward = operator_times_s(share, 32, A100)
+    free = forward.sum() + backward.sum() + recompute_s(share, forward, 0, LAST)
+    assert again.tensor_s == pytest.approx(again.compute_s - free, rel=1e-9)
+    assert 1.4 * once.tensor_s < again.tensor_s <= 1.5 * once.tensor_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("after", ["0.attention.scores", "1.act", "1.norm2"])
+def test_all_of_what_crosses_a_border_is_sent_however_it_is_split(after):
+    """Between 2 GPUs that share operators and 1 that does not, messages are no smaller than between 1 and 1: a split
+    tensor's parts all go. Backward the sharing GPUs gather what each needs whole, so that 2 to 1 and 1 to 2 agree."""
+    cut = GPT.ops.index(after)
+    first, second = Stage(0, cut, "A100-80", 1), Stage(cut + 1, LAST, "A100-80", 1)
+    shared = [replace(stage, gpus=2, tensor=2) for stage in (first, second)]
+    plain = run(Plan((first, second), 4), 1, 1)
+    for stages, nodes in (((shared[0], second), (2, 1)), ((first, shared[1]), (1, 2))):
+        assert run(Plan(stages, 4), *nodes).transfer_s > 0.4 * plain.transfer_s
+    left, right = run(Plan((shared[0], second), 1), 2, 1), run(Plan((first, shared[1]), 1), 1, 2)
+    assert left.transfer_s == pytest.approx(right.transfer_s, rel=1e-6)
+
+
+def test_with_tensor_parallelism_a_model_is_cut_between_layers():
+    plan = balanced(speed(), "gpt", 32, Plan((Stage(0, -1, "A100-80", 2, 2), Stage(0, -1, "A100-80", 2, 2)), 4))
+    assert GPT.block[plan.stages[1].first_op] > GPT.block[plan.stages[0].last_op]
 
 
 def test_zero_shards_the_state_of_an_optimizer_over_replicas():
