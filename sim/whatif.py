@@ -18,7 +18,9 @@ from sim.cluster import ClusterSpec
 from sim.hardware import GpuType, gpu_type
 from sim.performance import Iteration, Performance, PerformanceError
 
-_STAGE = re.compile(r"(?P<gpus>\d{1,6})\s*[xX*]\s*(?P<type>[\w.-]+?)(/(?P<tensor>\d{1,4}))?(@(?P<span>\d+-\d+))?")
+_STAGE = re.compile(
+    r"(?P<gpus>\d{1,6})\s*[xX*]\s*(?P<type>[\w.-]+?)(/(?P<tensor>\d{1,4}))?(@(?P<span>\d{1,9}-\d{1,9}))?", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,13 @@ def parse_stage(text: str) -> Stage:
         Not of that form, or an unknown GPU type.
     """
     match = _STAGE.fullmatch(text.strip())
-    if match is None or int(match["gpus"]) < 1:
+    first, last = (int(n) for n in (match["span"] or "0--1").split("-", 1)) if match is not None else (0, 0)
+    backwards = match is not None and match["span"] is not None and last < first
+    if match is None or int(match["gpus"]) < 1 or int(match["tensor"] or 1) < 1 or backwards:
         raise PerformanceError(
             "not a stage", got=text, allowed="COUNTxTYPE[/TENSOR][@FIRST-LAST]",
             todo="8xA100/4@0-99: operators 0 to 99 on 8 A100, 4 to a replica.",
         )  # fmt: skip
-    first, last = (int(n) for n in (match["span"] or "0--1").split("-", 1))
     return Stage(first, last, gpu_type(match["type"]).name, int(match["gpus"]), int(match["tensor"] or 1))
 
 

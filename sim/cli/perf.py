@@ -35,7 +35,7 @@ def perf(
     calibration: Annotated[str, typer.Option(
         help="How well GPUs are used: tuned, eager, scripts, or a file of --calibrate.")] = "tuned",
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
-    cluster: Annotated[str | None, typer.Option(help=f"Take links and prices of this cluster. {CLUSTER}")] = None,
+    cluster: Annotated[str | None, typer.Option(help=f"Take the links of this cluster. {CLUSTER}")] = None,
     node_gpus: Annotated[int, typer.Option(help="GPUs on a node.")] = 8,
     profiled_on: Annotated[str | None, typer.Option(
         help="GPU type on which a graph file's times were measured, where it does not say.")] = None,
@@ -61,6 +61,7 @@ def perf(
       hetsim perf --config experiments/placement-sensitivity.toml --out figures
       hetsim perf --calibrate experiments/measured/h100-operators.csv --out h100.toml
     """
+    _without_effect(model, config, calibrate, out, profiled_on, profiled_samples)
     if list_:
         _list(measured)
     elif calibrate is not None:
@@ -97,6 +98,24 @@ def perf(
             raise typer.Exit(1)
 
 
+GRAPH_FILES = (".onnx", ".json", ".txt")
+
+
+def _without_effect(
+    model: str | None, config: Path | None, calibrate: Path | None, out: Path | None, profiled_on: str | None,
+    profiled_samples: float | None,
+) -> None:
+    """Refuse options that would change nothing."""
+    file = model is not None and Path(model).suffix in GRAPH_FILES
+    for name, given, needs, there in (
+        ("--out", out, "--config or --calibrate", config is not None or calibrate is not None),
+        ("--profiled-on", profiled_on, "a graph file", file),
+        ("--profiled-samples", profiled_samples, "a graph file", file),
+    ):
+        if given is not None and not there:
+            raise HetsimError("an option has no effect", got=f"{name} {given}", allowed=f"{name} with {needs}")
+
+
 def _finite(value: Any) -> Any:
     """What JSON can hold: unknown is null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -114,8 +133,9 @@ def _performance(
     from sim.performance.tables import load_table
 
     graphs = {}
-    if Path(model).suffix in (".onnx", ".json", ".txt"):
-        graph = read_graph(model, gpu=profiled_on or "", samples=profiled_samples)
+    if Path(model).suffix in GRAPH_FILES:
+        said: dict[str, Any] = {"gpu": profiled_on, "samples": profiled_samples}
+        graph = read_graph(model, **{name: value for name, value in said.items() if value is not None})
         graphs, model = {graph.name: graph}, graph.name
     links = load_cluster(cluster).links if cluster is not None else None
     table = load_table(measured, "interpolate") if measured is not None else None

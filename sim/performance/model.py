@@ -278,6 +278,11 @@ class Performance:
                 allowed="1 sample or more",
                 todo="Give the job a batch_size.",
             )
+        if how.micro_batches > batch_size:
+            raise PerformanceError(
+                "more micro-batches than samples", where=f"model {model!r}", got=how.micro_batches,
+                allowed=f"up to {batch_size:g}", todo="Take fewer micro-batches, or a larger batch.",
+            )  # fmt: skip
         graphs = [self._share(model, stage.tensor) for stage in stages]
         samples = [batch_size / how.micro_batches / stage.replicas for stage in stages]
         sources = {source(*of) for of in zip(graphs, samples, (stage.gpu for stage in stages), strict=True)}
@@ -286,6 +291,11 @@ class Performance:
             lambda ways, samples, stage: self._times(model, samples, stage.gpu, ways)[:2],
             self.links, self.calibration,
         )  # fmt: skip
+        if result.iteration_s == 0:
+            raise PerformanceError(
+                "an iteration takes no time", where=f"model {model!r}", got="0 s for all operators",
+                allowed="an operator that takes some", todo="Correct the times of the graph.",
+            )  # fmt: skip
         # A graph is profiled as a whole; 'extrapolated' comes before 'measured'.
         return result if sources == {"modelled"} else replace(result, source=min(sources))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -82,6 +83,15 @@ def test_the_list_names_what_can_run_and_how_well_gpus_are_used(hetsim):
         (["resnet50", "--calibration", "none.toml"], "none.toml"),
         (["none.onnx"], "none.onnx"),
         (["none.json"], "none.json"),
+        (["resnet50", "-m", "1000000000000"], "more micro-batches than samples"),
+        (["resnet50", "-m", str(10**30)], "more micro-batches than samples"),
+        (["resnet50", "-s", "1xV100/0"], "COUNTxTYPE"),
+        (["resnet50", "-s", "1xV100@5-3"], "COUNTxTYPE"),
+        (["resnet50", "-s", "\u0663xV100"], "COUNTxTYPE"),
+        (["resnet50", "--out", "x"], "--config or --calibrate"),
+        (["resnet50", "--profiled-on", "V100"], "a graph file"),
+        (["a\0b.txt"], "cannot be read"),
+        (["/dev/zero.txt"], "cannot be read"),
         (["--calibrate", "none.csv"], "none.csv"),
         (["--config", "none.toml"], "none.toml"),
         (["resnet50", "--measured", "none.csv"], "none.csv"),
@@ -92,3 +102,23 @@ def test_what_makes_no_sense_is_a_message_and_exit_code_2(hetsim, arguments, wor
     assert said.code == 2
     assert words in said.err
     assert "Traceback" not in said.err
+
+
+TIMES = "forward_compute_time={0}, backward_compute_time={0}"
+GRAPH = f"node1 -- Linear -- {TIMES}, activation_size=100.0, parameter_size=0\n"
+
+
+def test_a_graph_file_is_asked_like_a_model(hetsim, here):
+    (here / "net.txt").write_text(GRAPH.format("1.0"))
+    got = json.loads(hetsim("perf", "net.txt", "-b", 1, "--profiled-on", "V100", "--json").out)
+    assert got["compute_s"] == pytest.approx(2e-3)
+    assert got["source"] == "measured"
+
+
+def test_a_graph_that_takes_no_time_and_a_pipe_are_refused(hetsim, here):
+    (here / "zero.txt").write_text(GRAPH.format("0"))
+    os.mkfifo(here / "pipe.txt")
+    for name, words in (("zero.txt", "takes no time"), ("pipe.txt", "a pipe, socket or device")):
+        said = hetsim("perf", name, "--profiled-on", "V100")
+        assert said.code == 2
+        assert words in said.err

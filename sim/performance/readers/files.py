@@ -23,12 +23,18 @@ def read_bytes(path: Path) -> bytes:
     PerformanceError
         It cannot be read, is a folder, or is empty.
     """
+    def refused(got: str | None) -> PerformanceError:
+        return PerformanceError("an operator graph cannot be read", where=str(path), got=got, todo="Name a file.")
+
     try:
+        # Reading a pipe or a device may never end.
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise refused("a pipe, socket or device")
         content = path.read_bytes()
     except OSError as error:
-        raise PerformanceError(
-            "an operator graph cannot be read", where=str(path), got=error.strerror, todo="Name a file."
-        ) from error
+        raise refused(error.strerror) from error
+    except ValueError as error:  # a name that no file can have
+        raise refused(str(error)) from error
     if not content.strip():
         raise PerformanceError("an operator graph's file is empty", where=str(path))
     return content
