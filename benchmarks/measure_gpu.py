@@ -4,10 +4,11 @@ Needs PyTorch with CUDA (and torchvision, transformers for the models); nothing 
 
     python benchmarks/measure_gpu.py --out measured/ --gpu H100
 
-writes `operators.csv` (gpu, precision, kind, name, flops, bytes, fwd_s, bwd_s: one operator alone; FLOPs and
-bytes forward, each operand once) and `models.csv` (gpu, precision, model, batch_size, mode, time_s: a whole
-training step: forward, backward, optimizer). Times are medians over repetitions, by CUDA events, after warm-up;
-the GPU's queue is kept full, except for kind 'launch', which is the host's time for one tiny operator.
+writes `operators.csv` (gpu, precision, kind, name, flops, bytes, fwd_s, bwd_s, launches: one operator alone; FLOPs,
+bytes and kernels forward as hetsim counts them: each operand once, an unfused attention's scores as often as they
+move) and `models.csv` (gpu, precision, model, batch_size, mode, time_s: a whole training step: forward, backward,
+optimizer). Times are medians over repetitions, by CUDA events, after warm-up; an operator's are replayed from a CUDA
+graph, but for kind 'launch', which is the host's time for one tiny operator.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ CONVOLUTIONS = (
 """Images, channels in and out, kernel, side, stride."""
 ATTENTIONS = ((8, 16, 128, 64), (32, 16, 128, 64), (8, 16, 512, 64), (2, 25, 1024, 64), (4, 32, 2048, 128))
 """Sequences, heads, tokens, width of a head."""
+SCORE_VALUES = 6.5
+"""Values moved for a score of an unfused attention: as hetsim's zoo counts them (13 bytes in half precision)."""
 ROWS = ((1024, 1024), (4096, 1024), (16384, 1024), (2048, 1600), (8192, 4096))
 IMAGES = ((32, 64, 112), (128, 64, 112), (128, 256, 56), (128, 512, 28), (128, 2048, 7), (128, 64, 32))
 """Images, channels, side."""
@@ -127,9 +130,11 @@ def attentions(dtype: torch.dtype, size: int) -> Iterator[Operator]:
         q, k, v = (torch.randn(batch, heads, tokens, width, device="cuda", dtype=dtype, requires_grad=True)
                    for _ in range(3))  # fmt: skip
         flops, moved = 4.0 * batch * heads * tokens**2 * width, 4.0 * size * batch * heads * tokens * width
-        for how, attend in (("unfused", unfused), ("fused", functional.scaled_dot_product_attention)):
+        scores = SCORE_VALUES * size * batch * heads * tokens**2
+        fused = functional.scaled_dot_product_attention
+        for how, attend, more in (("unfused", unfused, scores), ("fused", fused, 0.0)):
             name = f"{how} b{batch} h{heads} {tokens} {width}"
-            yield "attention", name, flops, moved, partial(attend, q, k, v), [q, k, v]
+            yield "attention", name, flops, moved + more, partial(attend, q, k, v), [q, k, v]
 
 
 def of_rows(dtype: torch.dtype, size: int) -> Iterator[Operator]:
@@ -241,7 +246,7 @@ def main() -> None:
     began = time.monotonic()
     torch.backends.cudnn.benchmark = True
     for what, header, rows in (
-        ("operators", "gpu,precision,kind,name,flops,bytes,fwd_s,bwd_s", operator_rows),
+        ("operators", "gpu,precision,kind,name,flops,bytes,fwd_s,bwd_s,launches", operator_rows),
         ("models", "gpu,precision,model,batch_size,mode,time_s", model_rows),
     ):
         if args.only not in (None, what):
@@ -263,7 +268,7 @@ def main() -> None:
 def operator_rows(precision: str) -> Iterator[tuple]:
     """Each operator's row; one that fails is named and left out."""
     one = torch.ones(1, device="cuda", dtype=PRECISIONS[precision])
-    yield "launch", "add of one value", 0, 0, f"{median_s(partial(torch.add, one, one)):.6g}", ""
+    yield "launch", "add of one value", 0, 0, f"{median_s(partial(torch.add, one, one)):.6g}", "", 1
     for kind, name, flops, moved, forward, leaves in operators(PRECISIONS[precision]):
         try:
             fwd = graphed_s(forward)
@@ -272,7 +277,12 @@ def operator_rows(precision: str) -> Iterator[tuple]:
         except RuntimeError as error:
             print(f"skipped: {kind} {name} {precision}: {error}"[:200], flush=True)
             continue
-        yield kind, name, f"{flops:.10g}", f"{moved:.10g}", f"{fwd:.6g}", f"{both - fwd:.6g}"
+        yield kind, name, f"{flops:.10g}", f"{moved:.10g}", f"{fwd:.6g}", f"{both - fwd:.6g}", launches(kind, name)
+
+
+def launches(kind: str, name: str) -> int:
+    """Kernels forward: an unfused attention has five, an LSTM one for each step."""
+    return 5 if name.startswith("unfused") else int(name.rsplit("x", maxsplit=1)[-1]) if kind == "lstm" else 1
 
 
 def model_rows(precision: str) -> Iterator[tuple]:

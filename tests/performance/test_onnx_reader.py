@@ -334,3 +334,10 @@ def test_a_model_without_sample_is_refused(tmp_path):
     model = _model([node], {"x": (FLOAT, [1, 4])}, {"y": (FLOAT, [3])}, _weights(w=(3,)))
     with pytest.raises(PerformanceError, match="no operator that depends on its input"):
         _read(tmp_path, model)
+
+
+def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x08")
+    monkeypatch.setattr("sim.performance.readers.onnx_graph.find_spec", lambda name: None)
+    with pytest.raises(PerformanceError, match=r"hetsim\[onnx\]"):
+        read_graph(tmp_path / "model.onnx")

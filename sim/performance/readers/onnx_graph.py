@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ from sim.performance.readers.tape import Tape
 
 
 def _load(path: Path) -> Any:
+    if find_spec("onnx") is None:
+        raise PerformanceError(
+            "ONNX models need the package onnx", where=str(path), todo="Install hetsim with its extra: hetsim[onnx]."
+        )
     import onnx
     from google.protobuf.message import DecodeError
 
