@@ -117,7 +117,7 @@ class Referee:
         wish = self._trace.gpu_type[row]
         allowed = {name.strip().lower() for name in wish.split("|")} if wish else None
         at = 0
-        for stage in plan.stages:
+        for stage in plan.devices:
             types = self.types_of(gpus[at : at + stage.gpus])
             at += stage.gpus
             if types != stage.gpu_type or (allowed is not None and types.lower() not in allowed):

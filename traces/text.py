@@ -6,6 +6,7 @@ an id above 2**53 must not become a float.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -169,9 +170,11 @@ def _parse_rows(body: bytes, names: list[str], source: str) -> pa.Table:
 
     # Arrow wants unlike names; the true ones are put back by position.
     labels = [f"c{i}" for i in range(len(names))]
+    # It drops a byte-order mark at the start of what it reads: here that would be part of the first row's text.
+    mark = codecs.BOM_UTF8 if body.startswith(codecs.BOM_UTF8) else b""
     try:
         table = pa_csv.read_csv(
-            io.BytesIO(body),
+            io.BytesIO(mark + body),
             read_options=pa_csv.ReadOptions(column_names=labels, use_threads=False, block_size=1 << 24),
             parse_options=pa_csv.ParseOptions(newlines_in_values=b'"' in body, invalid_row_handler=keep),
             convert_options=pa_csv.ConvertOptions(

@@ -66,6 +66,11 @@ def test_what_is_written_is_read_again(tmp_path, jobs, ending):
     assert all(getattr(again, c.name).dtype == getattr(trace, c.name).dtype for c in COLUMNS)
 
 
+def test_a_byte_order_mark_in_the_first_row_is_text_and_one_before_the_header_is_not(tmp_path):
+    (tmp_path / "t.csv").write_text("\ufeffjob_id,submit_s,duration_s,num_gpus\n\ufeff,0,1,1\n\ufeffb,1,1,1\n", "utf-8")
+    assert load_trace(tmp_path / "t.csv").job_id.tolist() == ["\ufeff", "\ufeffb"]
+
+
 @settings(max_examples=100, deadline=None)
 @given(jobs=rows, order=st.randoms())
 def test_the_order_of_rows_changes_nothing(jobs, order):
