@@ -171,6 +171,8 @@ def ask(performance: Performance, model: str, batch_size: int, plan: Plan, *, no
         A model, stage or plan that makes no sense; the message says what does.
     """
     performance.resolve(model)
+    if not 1 <= batch_size < float("inf"):
+        raise PerformanceError("impossible batch size", where=f"model {model!r}", got=batch_size, allowed="1 or more")
     counts = {"GPUs on a node": node_gpus, "micro-batches": plan.micro_batches, "chunks": plan.chunks}
     for what, count in counts.items():
         if count < 1:

@@ -161,7 +161,9 @@ def train(
                 tensor[q] += recompute_s(graph, sums[0], first, last)
         dense = graph.weight_params[span] - graph.sparse_params[span]
         update[q] = update_time_s(dense.sum() / (stage.replicas if how.zero else 1), stage.gpu, calibration)
-        work_s = how.micro_batches * (fwd[q] + bwd[q]) + update[q]
+        # Asynchronous, the exchange follows each micro-batch.
+        passes = 1 if how.schedule == "async" else how.micro_batches
+        work_s = passes * (fwd[q] + bwd[q]) + update[q]
         reduce[q] = gradients_s(value_bytes * dense, stage, links, how, backward[span], work_s)
     there, back = np.zeros((2, count - 1))
     for q in range(count - 1):

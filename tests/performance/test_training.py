@@ -173,6 +173,14 @@ def test_parameter_servers_by_hand():
     assert freely.iteration_s <= got.iteration_s
 
 
+def test_asynchronous_micro_batches_take_as_long_each_however_many_there_are():
+    stage = (Stage(0, LAST, "A100-80", 8),)
+    freely = speed(exchange="async-servers")
+    plans = {m: Plan(stage, m, schedule="async") for m in (1, 2, 4)}
+    each = [run(plan, 8, batch=8 * m, performance=freely).iteration_s / m for m, plan in plans.items()]
+    assert each == pytest.approx([each[0]] * 3, rel=1e-9)
+
+
 def test_the_fastest_exchange_is_no_slower_than_ring_and_tree():
     plan = Plan((Stage(0, LAST, "A100-80", 8),))
     ring, tree, fastest = (run(plan, 2, 2, 2, 2, performance=speed(exchange=e)) for e in ("ring", "tree", "fastest"))
