@@ -83,7 +83,7 @@ def perf(
         if len(stages) > 1 and len({s.last_op < s.first_op for s in stages}) > 1:
             raise HetsimError("operators are given for some stages only", got=" ".join(stage or []),
                               allowed="@FIRST-LAST for all stages, or none")
-        if chunks > 1 and len(stages) * chunks > 1 and all(s.last_op < s.first_op for s in stages):
+        if chunks > 1 and all(s.last_op < s.first_op for s in stages):
             stages = stages * chunks
         plan = Plan(tuple(stages), micro_batches, schedule=schedule, chunks=chunks, recompute=recompute, zero=zero)
         answer = ask(performance, name, batch, plan, node_gpus=node_gpus)

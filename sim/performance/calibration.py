@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from sim.hardware import PRECISIONS
-from sim.performance.graph import PerformanceError
+from sim.performance.graph import VALUE_BYTES, PerformanceError
 from traces.errors import did_you_mean
 
 KINDS = ("conv", "gemm", "attention", "lstm", "norm", "embedding", "elementwise", "pool", "update")
@@ -105,6 +105,11 @@ class Calibration:
                 value = getattr(fit, key)
                 if not _number(value) or not 0 < value < math.inf:
                     raise PerformanceError(f"{key} is impossible", where=at, got=value, allowed="a number above 0")
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a weight, a gradient or an activation in its precision."""
+        return VALUE_BYTES if self.precision == "mixed" else 4
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:

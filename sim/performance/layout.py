@@ -13,6 +13,11 @@ from sim.hardware import GpuType
 from sim.performance.graph import PerformanceError
 
 
+def by_node(nodes: tuple[int, ...]) -> tuple[int, ...]:
+    """GPUs on each node, descending, of GPUs on these nodes."""
+    return tuple(sorted(Counter(nodes).values(), reverse=True))
+
+
 @dataclass(frozen=True)
 class StageGpus:
     """Where the GPUs of a stage are: for each, in order, the number of its node and of that node's rack.
@@ -36,7 +41,7 @@ class StageGpus:
     @property
     def gpus_per_node(self) -> tuple[int, ...]:
         """GPUs on each node, descending."""
-        return tuple(sorted(Counter(self.nodes).values(), reverse=True))
+        return by_node(self.nodes)
 
 
 def layout(

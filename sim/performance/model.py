@@ -12,14 +12,14 @@ from sim.api import Plan
 from sim.cluster import ClusterSpec, Links
 from sim.hardware import GpuType
 from sim.performance.calibration import Calibration, shipped
-from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
+from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.iteration import SCHEDULES, Iteration
 from sim.performance.layout import StageGpus, layout, stages_on
-from sim.performance.links import gang_lines, stage_link
+from sim.performance.links import gang_allreduce_s, gang_lines, stage_link
 from sim.performance.memory import memory_form
 from sim.performance.operator_time import checked, operator_times_s, source, update_time_s
 from sim.performance.tables import MeasuredTable
-from sim.performance.training import Strategy, gradients_s, train
+from sim.performance.training import Strategy, train
 from sim.performance.zoo import MODELS, zoo_graph
 from traces.errors import did_you_mean
 
@@ -59,17 +59,14 @@ class Performance:
             )
         self.links, self.table, self.schedule = links or Links(), table, schedule
         self.calibration = shipped(calibration) if isinstance(calibration, str) else calibration
-        self.value_bytes = VALUE_BYTES if self.calibration.precision == "mixed" else 4
-        """Bytes of a weight, a gradient or an activation."""
+        self.value_bytes = self.calibration.value_bytes
         self.graphs, self.blocking, self.overlap, self.exchange = dict(graphs or {}), blocking, overlap, exchange
         self.models: tuple[str, ...] = (*MODELS, *self.graphs, *(table.job_types if table else ()))
         self._measured = frozenset(table.job_types if table else ())
         # Types and clusters are told apart by identity; holding them keeps their ids from being used again.
         self._types: dict[int, GpuType] = {}
         self._clusters: dict[int, ClusterSpec] = {}
-        self._op_times: dict[
-            tuple[str, float, int, int], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-        ] = {}
+        self._op_times: dict[tuple[str, float, int, int], tuple[np.ndarray, np.ndarray]] = {}
         self._shares: dict[tuple[str, int], OperatorGraph] = {}
         self._gangs: dict[tuple, Iteration] = {}
         self._plans: dict[tuple, Iteration] = {}
@@ -117,28 +114,28 @@ class Performance:
 
         Two float64 [ops].
         """
-        return self._times(model, samples, gpu)[:2]
+        return self._times(model, samples, gpu)
 
     def _times(
         self, model: str, samples: float, gpu: GpuType, ways: int = 1
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Operator times forward and backward on one of `ways` GPUs, and their running sums (a zero first)."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Operator times forward and backward on one of `ways` GPUs."""
         key = (model, samples, id(gpu), ways)
         if key not in self._op_times:
             self._types.setdefault(id(gpu), checked(gpu))
-            fwd, bwd = operator_times_s(self._share(model, ways), samples, gpu, calibration=self.calibration)
-            sums = [np.concatenate(([0.0], np.cumsum(a))) for a in (fwd, bwd)]
-            for array in (fwd, bwd, *sums):
+            times = operator_times_s(self._share(model, ways), samples, gpu, calibration=self.calibration)
+            for array in times:
                 array.flags.writeable = False
-            self._op_times[key] = (fwd, bwd, sums[0], sums[1])
+            self._op_times[key] = times
         return self._op_times[key]
 
     def stage_time_s(
         self, model: str, first_op: int, last_op: int, gpu: GpuType, samples: float
     ) -> tuple[float, float]:
         """Seconds forward and backward of operators first_op to last_op (inclusive) on one GPU."""
-        _, _, fwd, bwd = self._times(model, samples, gpu)
-        return float(fwd[last_op + 1] - fwd[first_op]), float(bwd[last_op + 1] - bwd[first_op])
+        fwd, bwd = self._times(model, samples, gpu)
+        span = slice(first_op, last_op + 1)
+        return float(fwd[span].sum()), float(bwd[span].sum())
 
     def stage_memory_gib(
         self, model: str, first_op: int, last_op: int, samples: float, in_flight: int
@@ -161,9 +158,9 @@ class Performance:
         racks: int = 1,
     ) -> float:
         """Seconds to sum the gradients of operators first_op to last_op over a gang by a ring, if nothing overlaps."""
-        num_bytes = self.value_bytes * self._dense_params(model, first_op, last_op)
-        gang = _gang_on(gpu, gpus_per_node, racks)
-        return gradients_s(num_bytes, gang, self.links, Strategy(self.schedule), num_bytes, 0.0)
+        num_bytes = self.value_bytes * float(self._dense_params(model, first_op, last_op).sum())
+        link = stage_link(_gang_on(gpu, gpus_per_node, racks), self.links)
+        return gang_allreduce_s(num_bytes, gpu, gpus_per_node, racks, self.links, link)
 
     def allreduce_lines(self, gpu: GpuType, gpus_per_node: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """An all-reduce of a gang in one rack: min over i of start_s[i] + bytes * s_per_byte[i]; float64 [2] each."""
@@ -288,7 +285,7 @@ class Performance:
         sources = {source(*of) for of in zip(graphs, samples, (stage.gpu for stage in stages), strict=True)}
         result = train(
             self.graph(model), graphs, batch_size, spans, stages, how,
-            lambda ways, samples, stage: self._times(model, samples, stage.gpu, ways)[:2],
+            lambda ways, samples, stage: self._times(model, samples, stage.gpu, ways),
             self.links, self.calibration,
         )  # fmt: skip
         if result.iteration_s == 0:

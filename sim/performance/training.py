@@ -16,7 +16,6 @@ again by those of the next (Narayanan et al. 2021, arXiv:2104.04473, section 4.1
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,7 +26,7 @@ from sim.kernels.collectives import async_periods_s, parameter_server_s
 from sim.performance.calibration import Calibration
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from sim.performance.iteration import Iteration, pipeline_iteration
-from sim.performance.layout import StageGpus
+from sim.performance.layout import StageGpus, by_node
 from sim.performance.links import (
     ALGORITHMS,
     gang_allreduce_s,
@@ -70,7 +69,7 @@ def tensor_group(stage: StageGpus) -> tuple[tuple[int, ...], int]:
     t = stage.tensor
     groups = [(stage.nodes[i : i + t], stage.racks[i : i + t]) for i in range(0, len(stage.nodes), t)]
     nodes, racks = max(groups, key=lambda group: (len(set(group[1])), len(set(group[0]))))
-    return tuple(sorted(Counter(nodes).values(), reverse=True)), len(set(racks))
+    return by_node(nodes), len(set(racks))
 
 
 def tensor_sums_s(
@@ -105,7 +104,7 @@ def gradients_s(
     shared = links if t == 1 else replace(
         links, network_gbytes_per_s=links.network_gbytes_per_s / t, rack_gbytes_per_s=links.rack_gbytes_per_s / t
     )  # fmt: skip
-    counts, link = tuple(sorted(Counter(nodes).values(), reverse=True)), stage_link(stage, links)
+    counts, link = by_node(nodes), stage_link(stage, links)
     whole, factor = float(num_bytes.sum()), 1.5 if how.zero == 3 else 1.0
     if how.exchange in ALGORITHMS:
         if how.overlap:
@@ -142,7 +141,7 @@ def train(
     spans : first and last operator of each of v p stages, in order.
     stages : where each is; stage q of an interleaved pipeline is where stage q mod p is.
     """
-    micro, value_bytes = batch_size / how.micro_batches, VALUE_BYTES if calibration.precision == "mixed" else 4
+    micro, value_bytes = batch_size / how.micro_batches, calibration.value_bytes
     scale = value_bytes / VALUE_BYTES
     count = len(spans)
     _check(how, count)
@@ -232,9 +231,8 @@ def _memory(
     p = len(spans) // how.chunks
     out = []
     for s in range(p):
-        held: float | np.ndarray = in_flight(how.schedule, s, p, how.micro_batches)
-        if how.chunks > 1:
-            held = chunks_in_flight(s, p, how.micro_batches, how.chunks)
+        m, v = how.micro_batches, how.chunks
+        held = chunks_in_flight(s, p, m, v) if v > 1 else in_flight(how.schedule, s, p, m)
         out.append(stage_memory(
             graphs[s], list(spans[s::p]), micro / stages[s].replicas, held, replicas=stages[s].replicas, zero=how.zero,
             recompute=how.recompute, versions=weight_versions(how.schedule, s, p), value_bytes=value_bytes,
