@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from policies.recommend.errors import RecommendError
-from policies.recommend.planner import OBJECTIVES, Planner, Recommendation, ranked
+from policies.recommend.planner import OBJECTIVES, Planner, ranked
+from policies.recommend.request import Recommendation
 from sim.performance import GpuType, Performance
 
 __all__ = ["OBJECTIVES", "Planner", "RecommendError", "Recommendation", "front", "ranked", "recommend"]

@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from policies.recommend.errors import RecommendError
-from policies.recommend.planner import Planner, Recommendation
+from policies.recommend.planner import Planner
+from policies.recommend.request import Recommendation
 from sim.api import Plan, View
 
 Key = tuple[str, int, int, int, int, float]

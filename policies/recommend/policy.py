@@ -25,7 +25,8 @@ import numpy as np
 from policies.recommend.classes import Classes, JobClass
 from policies.recommend.free import Free
 from policies.recommend.layout import in_stage_order
-from policies.recommend.planner import OBJECTIVES, Recommendation, ranked
+from policies.recommend.planner import OBJECTIVES, ranked
+from policies.recommend.request import Recommendation
 from sim.api import Decision, Placement, Policy, PolicyError, View, param
 
 EASING = 0.25

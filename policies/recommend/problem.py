@@ -23,12 +23,12 @@ from functools import cached_property
 
 import numpy as np
 
+from policies.recommend.request import MICRO_BATCHES
 from sim.performance import GpuType, Performance
 from sim.performance.graph import VALUE_BYTES
 from sim.performance.links import inside, network_bytes_per_s
 
 MAX_BLOCKS = 16
-MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 UNITS = {1: 8, 2: 8, 3: 8}
 """Units in a budget, by the number of types: GPU counts are multiples of ceil(budget / units)."""
 MANY_TYPES_UNITS = 4

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.recommend.problem import MICRO_BATCHES, Problem
+from policies.recommend.problem import Problem
+from policies.recommend.request import MICRO_BATCHES
 from policies.recommend.vectors import count_vectors
 from sim.api import Plan, Stage
 from sim.kernels.partition import partition
@@ -69,15 +70,3 @@ def whole_gang(problem: Problem) -> list[Plan]:
         return []
     stage = Stage(0, int(problem.first_op[-1]) - 1, problem.types[0].name, replicas)
     return [Plan((stage,), m) for m in MICRO_BATCHES if problem.samples(m, replicas) >= 1]
-
-
-def undominated(vectors: np.ndarray, time_s: np.ndarray) -> np.ndarray:
-    """Mask [V] of the vectors that no other one with as few GPUs of each type equals or beats in time."""
-    keep = np.isfinite(time_s)
-    for v in np.flatnonzero(keep):
-        fewer = (vectors <= vectors[v]).all(axis=1) & (time_s <= time_s[v])
-        fewer[v] = False
-        same = fewer & (vectors == vectors[v]).all(axis=1) & (time_s == time_s[v])
-        fewer &= ~same | (np.arange(len(vectors)) < v)
-        keep[v] = not fewer.any()
-    return keep

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.recommend import Planner, RecommendError, front, ranked, recommend
-from policies.recommend.layout import in_stage_order
-from policies.recommend.problem import MICRO_BATCHES, Problem, blocks_of
-from policies.recommend.search import table, undominated
+from policies.recommend.methods import exact
+from policies.recommend.problem import Problem, blocks_of
+from policies.recommend.request import MICRO_BATCHES, undominated
+from policies.recommend.search import table
 from sim.api import Plan, Stage
 from sim.hardware import gpu_type
 from sim.performance import MODELS, MeasuredTable, Performance, PerformanceError
@@ -61,7 +62,7 @@ def test_a_stage_alone_costs_what_the_truth_says(model):
                 gpus = np.arange(replicas, dtype=np.int32) + 8 * t
                 plan = Plan((Stage(0, int(p.first_op[-1]) - 1, gpu.name, replicas),), m)
                 planner = Planner(PERFORMANCE, p.types, p.counts)
-                truth = PERFORMANCE.plan(model, 64, plan, gpus, planner._ideal)
+                truth = PERFORMANCE.plan(model, 64, plan, gpus, planner.fleet.spec)
                 assert (hold[0, -1, t, q] >= 1) == truth.fits
                 if truth.fits:
                     assert m * cost[0, -1, t, q] == pytest.approx(truth.iteration_s, rel=1e-9)
@@ -99,7 +100,7 @@ def test_memory_of_four_stages_and_eight_micro_batches(schedule, held):
     planner = Planner(performance, [V100], [4])
     ends = [-1, 49, 97, 145, 196]
     stages = tuple(Stage(a + 1, b, "V100", 1) for a, b in pairwise(ends))
-    answer = planner.truth("bert-large", 8, Plan(stages, 8))
+    answer = planner.request("bert-large", 8, sum(planner.fleet.counts)).truth(Plan(stages, 8))
     expected = [
         performance.stage_memory_gib("bert-large", s.first_op, s.last_op, 1, n)
         for s, n in zip(stages, held, strict=True)
@@ -119,12 +120,12 @@ def test_plans_are_legal_and_say_what_the_truth_says(model, batch, gpus):
         assert plan.stages[-1].last_op == len(PERFORMANCE.graph(model)) - 1
         assert all(a.last_op + 1 == b.first_op for a, b in pairwise(plan.stages))
         assert plan.num_gpus == sum(r.counts) <= gpus
-        assert all(n <= most for n, most in zip(r.counts, planner.counts, strict=True))
-        truth = PERFORMANCE.plan(model, batch, plan, in_stage_order(plan, planner._first), planner._ideal)
+        assert all(n <= most for n, most in zip(r.counts, planner.fleet.counts, strict=True))
+        truth = PERFORMANCE.plan(model, batch, plan, planner.fleet.gpus(plan), planner.fleet.spec)
         assert truth.fits
         assert r.iteration_s == plan.iteration_s == truth.iteration_s
         assert plan.memory_gib == truth.memory_gib
-        usd_per_h = np.dot(r.counts, [t.price_usd_per_h for t in planner.types])
+        usd_per_h = np.dot(r.counts, [t.price_usd_per_h for t in planner.fleet.types])
         assert r.usd_per_iteration == pytest.approx(r.iteration_s * usd_per_h / 3600, rel=1e-12)
 
 
@@ -250,20 +251,20 @@ def test_a_measured_model_is_not_cut():
 
 def every_plan(planner, model, batch, budget):
     """The truth of every plan over the planner's own blocks, micro-batch counts and replica counts."""
-    first = planner._problem(model, batch, budget, range(len(planner.types))).first_op.tolist()
+    first = exact.problem(planner.request(model, batch, budget), range(len(planner.fleet.types))).first_op.tolist()
     for p in range(1, budget + 1):
         for cuts in combinations(range(1, len(first) - 1), p - 1):
             ends = (0, *cuts, len(first) - 1)
-            for choice in product(product(planner.types, (1, 2, 4)), repeat=p):
-                counts = [sum(r for t, r in choice if t is gpu) for gpu in planner.types]
-                if sum(counts) > budget or any(n > c for n, c in zip(counts, planner.counts, strict=True)):
+            for choice in product(product(planner.fleet.types, (1, 2, 4)), repeat=p):
+                counts = [sum(r for t, r in choice if t is gpu) for gpu in planner.fleet.types]
+                if sum(counts) > budget or any(n > c for n, c in zip(counts, planner.fleet.counts, strict=True)):
                     continue
                 stages = tuple(
                     Stage(first[a], first[b] - 1, t.name, r)
                     for a, b, (t, r) in zip(ends, ends[1:], choice, strict=False)
                 )
                 for m in MICRO_BATCHES:
-                    r = planner.truth(model, batch, Plan(stages, m)) if m <= batch else None
+                    r = planner.request(model, batch, budget).truth(Plan(stages, m)) if m <= batch else None
                     if r is not None:
                         yield r
 

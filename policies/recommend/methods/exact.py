@@ -1,0 +1,39 @@
+"""Exact: the best stages of coarse blocks, by dynamic programming over cuts, GPU types, replicas and counts.
+
+Optimal in its own space, by the form of time in `policies.recommend.problem`: consecutive blocks, one type a stage,
+GPU counts in multiples of a unit. The few best by the form are proposed for every vector of GPU counts, so that the
+truth decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from policies.recommend.problem import Problem
+from policies.recommend.request import Request
+from policies.recommend.search import candidates, whole_gang
+from sim.api import Plan
+
+
+def problem(request: Request, members: Sequence[int]) -> Problem:
+    """The partition problem on some of the types."""
+    fleet = request.fleet
+    counts = tuple(fleet.counts[t] for t in members)
+    return Problem(
+        request.performance, request.model, request.batch_size, tuple(fleet.types[t] for t in members), counts,
+        tuple(fleet.node_gpus[t] for t in members), min(request.budget, sum(counts)),
+    )
+
+
+def propose(request: Request) -> Iterator[Plan]:
+    """Each type by itself; unless the space has one type only, all together.
+
+    So the best of them is never worse than the best on one type.
+    """
+    present = request.fleet.present
+    for t in present:
+        alone = problem(request, [t])
+        yield from candidates(alone)
+        yield from whole_gang(alone)
+    if not request.space.single_type and len(present) > 1 and request.budget > 1:
+        yield from candidates(problem(request, present))
