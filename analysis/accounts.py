@@ -108,7 +108,10 @@ def unfinished(facts: Facts) -> Finding:
 
 
 def plans_match(facts: Facts) -> Finding:
-    """Each plan begins with a segment of its job, on as many GPUs of each type as its stages name."""
+    """Each plan begins with a segment of its job, on as many GPUs of each type as the parts of its stages name.
+
+    Interleaved, a GPU runs several stages and is counted with the first of them.
+    """
     plans, run = facts.run.plans, facts.run
     if plans.empty:
         return Finding(0, "plans")
@@ -116,10 +119,15 @@ def plans_match(facts: Facts) -> Finding:
     # GPUs by type, of each segment and each plan; the last column is for types not in the cluster.
     held = np.zeros((len(facts.begin), len(run.types) + 1), dtype=np.int64)
     np.add.at(held, (segment, kind), 1)
-    number = (plans["stage"] == 0).cumsum().to_numpy() - 1
+    first = ((plans["stage"] == 0) & (plans["part"] == 0)).to_numpy()
+    number = first.cumsum() - 1
+    stages = np.zeros(number[-1] + 1, dtype=np.int64)
+    np.maximum.at(stages, number, plans["stage"].to_numpy() + 1)
+    own = plans["stage"].to_numpy() * plans["chunks"].to_numpy() < stages[number]
+    types = pd.Index(run.types).get_indexer(pd.Index(plans["gpu_type"]))
     want = np.zeros((number[-1] + 1, held.shape[1]), dtype=np.int64)
-    np.add.at(want, (number, pd.Index(run.types).get_indexer(pd.Index(plans["gpu_type"]))), plans["gpus"])
-    heads = plans.loc[plans["stage"] == 0, ["job_id", "begin_s"]].assign(plan=range(len(want)))
+    np.add.at(want, (number[own], types[own]), plans["gpus"].to_numpy()[own])
+    heads = plans.loc[first, ["job_id", "begin_s"]].assign(plan=range(len(want)))
     begun = run.segments[["job_id", "begin_s"]].assign(segment=range(len(held)))
     pairs = heads.merge(begun, on=["job_id", "begin_s"])
     same = (want[pairs["plan"]] == held[pairs["segment"]]).all(axis=1)

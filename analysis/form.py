@@ -15,6 +15,8 @@ NULLABLE = {
     ("jobs", "work_total"),
     ("nodes", "price_usd_per_gpu_h"),
     ("plans", "iteration_s"),
+    ("plans", "true_iteration_s"),
+    ("plans", "ops"),
     ("plans", "memory_gib"),
 }
 """Columns in which null says 'unknown' or 'never'; laws of conduct check when a job may have one."""

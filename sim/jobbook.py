@@ -23,7 +23,7 @@ class JobBook:
         self, trace: Trace, truth: Truth, config: EngineConfig, recorder: Recorder, view: View, ledger: Ledger
     ) -> None:
         n = len(trace)
-        self._config, self._recorder, self._view, self._ledger = config, recorder, view, ledger
+        self._config, self._recorder, self._view, self._ledger, self._truth = config, recorder, view, ledger, truth
         self._num_gpus, self._milli = trace.num_gpus.tolist(), trace.gpu_milli.tolist()
         self._vc = view.jobs.vc.tolist()
         self.vc_left: list[int] = view.vc_left.tolist()
@@ -70,7 +70,7 @@ class JobBook:
         self._running[count], self._running_at[row] = row, count
         self.gpus[row] = gpus
         if placement.plan is not None:
-            self._recorder.plan(row, now_s, placement.plan)
+            self._recorder.plan(row, now_s, placement.plan, self._truth.iteration_s(row, rate))
         return self._end_s(row)
 
     def respeed(self, row: int, now_s: float, rate: float) -> float:

@@ -12,6 +12,7 @@ iterations
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -60,6 +61,9 @@ class Truth(Protocol):
     def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
         """Work a second on these GPUs, without neighbours."""
 
+    def iteration_s(self, row: int, rate: float) -> float:
+        """Seconds of an iteration of a job that does `rate` work a second; NaN where work is not iterations."""
+
     # What neighbours (`sim.neighbours`) need to know of jobs; only asked where `lacks` names nothing.
 
     def lacks(self, what: str) -> str:
@@ -86,6 +90,9 @@ class Recorded:
 
     def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
         return 1.0
+
+    def iteration_s(self, row: int, rate: float) -> float:
+        return math.nan
 
     def lacks(self, what: str) -> str:
         return "durations replayed as recorded do not tell it"
@@ -162,6 +169,9 @@ class Modelled:
 
     def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
         return self._iteration(row, gpus, plan).rate * self._share[row]
+
+    def iteration_s(self, row: int, rate: float) -> float:
+        return self._share[row] / rate if rate > 0 else math.nan
 
     def lacks(self, what: str) -> str:
         table = self._performance.table if what == "network" else None

@@ -39,7 +39,7 @@ class Recorder:
         self._done, self._lost = array("d"), array("d")
         self._gpu_ids, self._gpu_end = array("i"), array("q")
         self._now, self._counts = array("d"), array("i")
-        self._plans: list[tuple[int, float, Plan]] = []
+        self._plans: list[tuple[int, float, Plan, float]] = []
 
     def segment(
         self,
@@ -72,9 +72,9 @@ class Recorder:
         self._now.append(now_s)
         self._counts.extend((queued, running, started, stopped))
 
-    def plan(self, row: int, begin_s: float, plan: Plan) -> None:
-        """The plan with which a job started."""
-        self._plans.append((row, begin_s, plan))
+    def plan(self, row: int, begin_s: float, plan: Plan, iteration_s: float) -> None:
+        """The plan with which a job started, and the true time of its iteration on the GPUs that it got."""
+        self._plans.append((row, begin_s, plan, iteration_s))
 
     # -- tables -----------------------------------------------------------------------------------------------------
 
@@ -124,24 +124,39 @@ class Recorder:
         )
 
     def plans_table(self, trace: Trace) -> pa.Table:
+        """One row a stage and part, plan after plan."""
         rows = [
-            (
-                trace.job_id[row],
-                begin,
-                i,
-                s.first_op,
-                s.last_op,
-                s.gpu_type,
-                s.gpus,
-                plan.micro_batches,
-                None if np.isnan(plan.iteration_s) else plan.iteration_s,
-                plan.memory_gib[i] if i < len(plan.memory_gib) else None,
-            )
-            for row, begin, plan in self._plans
-            for i, s in enumerate(plan.stages)
+            {
+                "job_id": trace.job_id[row],
+                "begin_s": begin,
+                "stage": number,
+                "part": k,
+                "first_op": stage.first_op,
+                "last_op": stage.last_op,
+                "ops": list(plan.order[stage.first_op : stage.last_op + 1]) or None,
+                "gpu_type": part.gpu_type,
+                "gpus": part.gpus,
+                "share": part.share,
+                "tensor": stage.tensor,
+                "micro_batches": plan.micro_batches,
+                "schedule": plan.schedule,
+                "chunks": plan.chunks,
+                "recompute": plan.recompute,
+                "zero": plan.zero,
+                "iteration_s": _known(plan.iteration_s),
+                "true_iteration_s": _known(true_s),
+                "memory_gib": plan.memory_gib[number % len(plan.memory_gib)] if plan.memory_gib else None,
+            }
+            for row, begin, plan, true_s in self._plans
+            for number, stage in enumerate(plan.stages)
+            for k, part in enumerate(stage.all_parts)
         ]
-        columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[] for _ in schema.PLANS]
-        return _table(schema.PLANS, dict(zip(schema.PLANS.names, columns, strict=True)))
+        return pa.Table.from_pylist(rows, schema=schema.PLANS)
+
+
+def _known(value: float) -> float | None:
+    """Null where a number is unknown."""
+    return None if np.isnan(value) else value
 
 
 def _table(kind: pa.Schema, columns: dict[str, Any]) -> pa.Table:

@@ -109,7 +109,7 @@ class Referee:
             self._refuse("the virtual cluster's quota is used up", now_s, row, f"{wanted} milli", f"{left} milli")
 
     def _check_plan(self, now_s: float, row: int, placement: Placement) -> None:
-        """Each stage's GPUs are of the type that the plan names, and of a type that the job's own wish allows."""
+        """Each part's GPUs are of the type that the plan names, and of a type that the job's own wish allows."""
         plan, gpus = placement.plan, placement.gpus
         assert plan is not None
         if plan.num_gpus != gpus.size:
@@ -117,16 +117,16 @@ class Referee:
         wish = self._trace.gpu_type[row]
         allowed = {name.strip().lower() for name in wish.split("|")} if wish else None
         at = 0
-        for stage in plan.devices:
-            types = self.types_of(gpus[at : at + stage.gpus])
-            at += stage.gpus
-            if types != stage.gpu_type or (allowed is not None and types.lower() not in allowed):
+        for part in plan.parts:
+            types = self.types_of(gpus[at : at + part.gpus])
+            at += part.gpus
+            if types != part.gpu_type or (allowed is not None and types.lower() not in allowed):
                 self._refuse(
                     "a stage lies on a GPU type that its plan or the job's wish excludes",
                     now_s,
                     row,
                     types,
-                    wish or stage.gpu_type,
+                    wish or part.gpu_type,
                 )
 
     def types_of(self, gpus: np.ndarray) -> str:

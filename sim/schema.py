@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 
 
 def _field(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.Field:
@@ -78,17 +78,28 @@ DECISIONS = _schema(
     _field("stopped", _I4, "jobs that it stopped or moved"),
 )
 PLANS = _schema(
-    "one stage of one plan that a policy chose for a job",
+    "one part of one stage of one plan that a policy chose for a job (a stage of one GPU type has one part)",
     _field("job_id", _TEXT, "the job"),
     _field("begin_s", _F8, "when the job started with it", "s"),
-    _field("stage", _I4, "stage number, from 0"),
+    _field("stage", _I4, "stage number, from 0; of n stages those from n / `chunks` on hold no GPUs of their own"),
+    _field("part", _I4, "part of the stage, from 0"),
     _field("first_op", _I4, "first operator of the stage"),
     _field("last_op", _I4, "last operator of the stage"),
-    _field("gpu_type", _TEXT, "GPU type of the stage"),
-    _field("gpus", _I4, "GPUs of the stage", "GPU"),
+    _field("ops", pa.list_(_I4), "its operators where the plan has an order of its own, in which the two before are "
+           "places; null: the model's order"),
+    _field("gpu_type", _TEXT, "GPU type of the part"),
+    _field("gpus", _I4, "GPUs of the part", "GPU"),
+    _field("share", _F8, "of a micro-batch's samples, those that the part works on"),
+    _field("tensor", _I4, "GPUs of a replica (tensor parallelism)", "GPU"),
     _field("micro_batches", _I4, "micro-batches an iteration"),
-    _field("iteration_s", _F8, "time of an iteration as the planner believed it", "s"),
-    _field("memory_gib", _F8, "peak memory of a GPU of the stage", "GiB"),
+    _field("schedule", _TEXT, "order of the pipeline; empty: that of the performance model"),
+    _field("chunks", _I4, "stages that each GPU runs (interleaved)"),
+    _field("recompute", pa.bool_(), "activations are computed again for the backward pass"),
+    _field("zero", _I4, "stage of ZeRO"),
+    _field("iteration_s", _F8, "time of an iteration as the planner believed it; null: it believed nothing", "s"),
+    _field("true_iteration_s", _F8, "time of an iteration on the GPUs that the job got, without neighbours; null: work "
+           "is not iterations", "s"),
+    _field("memory_gib", _F8, "peak memory of a GPU of the stage (of several parts, of that which is fullest)", "GiB"),
 )
 FILES: dict[str, pa.Schema] = {
     "segments": SEGMENTS,

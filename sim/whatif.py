@@ -70,9 +70,10 @@ class Answer:
 
 
 def written(stage: Stage) -> str:
-    """A stage as `parse_stage` reads it."""
+    """A stage as `parse_stage` reads it; of several parts each with its share: '2xV100:0.7+2xT4:0.3@0-99'."""
     ways = f"/{stage.tensor}" if stage.tensor > 1 else ""
-    return f"{stage.gpus}x{stage.gpu_type}{ways}@{stage.first_op}-{stage.last_op}"
+    gpus = "+".join(f"{part.gpus}x{part.gpu_type}:{part.share:.4g}" for part in stage.parts)
+    return f"{gpus or f'{stage.gpus}x{stage.gpu_type}'}{ways}@{stage.first_op}-{stage.last_op}"
 
 
 def parse_stage(text: str) -> Stage:
@@ -112,10 +113,14 @@ def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) 
         )
     sums = []
     for q in range(len(plan.stages)):
-        stage = plan.stages[q % devices]
-        samples = batch_size / plan.micro_batches / max(1, stage.gpus // stage.tensor)
-        forward, backward = performance.op_times_s(model, samples, gpu_type(stage.gpu_type))
-        sums.append(np.concatenate(([0.0], np.cumsum(forward + backward))) / stage.tensor)
+        stage, slowest_part = plan.stages[q % devices], np.zeros(operators + 1)
+        for part in stage.all_parts:
+            samples = batch_size / plan.micro_batches * part.share / max(1, part.gpus // stage.tensor)
+            forward, backward = performance.op_times_s(model, samples, gpu_type(part.gpu_type))
+            running = np.concatenate(([0.0], np.cumsum(forward + backward))) / stage.tensor
+            # The part that would take longest for the whole model, for any cut.
+            slowest_part = max(slowest_part, running, key=lambda sums: float(sums[-1]))
+        sums.append(slowest_part)
 
     ends_here = np.ones(operators + 1, dtype=bool)
     if any(stage.tensor > 1 for stage in plan.stages):
@@ -142,22 +147,23 @@ def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) 
 def on_full_nodes(plan: Plan, types: Sequence[GpuType], node_gpus: int, performance: Performance
                   ) -> tuple[ClusterSpec, np.ndarray]:
     """An empty cluster just large enough, and the plan's GPUs in it: those of a type fill node after node."""
+    parts = plan.parts
     node_type: list[int] = []
     sizes: list[int] = []
     first: dict[str, int] = {}
     for t, gpu in enumerate(types):
         first[gpu.name] = sum(sizes)
-        full, rest = divmod(sum(s.gpus for s in plan.devices if s.gpu_type == gpu.name), node_gpus)
+        full, rest = divmod(sum(part.gpus for part in parts if part.gpu_type == gpu.name), node_gpus)
         nodes = [node_gpus] * full + [rest] * (rest > 0)
         node_type += [t] * len(nodes)
         sizes += nodes
     cluster = ClusterSpec.build("full nodes", types, node_type, sizes, links=performance.links)
-    parts = []
-    for stage in plan.devices:
-        at = first[stage.gpu_type]
-        parts.append(np.arange(at, at + stage.gpus, dtype=np.int32))
-        first[stage.gpu_type] = at + stage.gpus
-    return cluster, np.concatenate(parts)
+    gpus = []
+    for part in parts:
+        at = first[part.gpu_type]
+        gpus.append(np.arange(at, at + part.gpus, dtype=np.int32))
+        first[part.gpu_type] = at + part.gpus
+    return cluster, np.concatenate(gpus)
 
 
 def ask(performance: Performance, model: str, batch_size: int, plan: Plan, *, node_gpus: int = 8) -> Answer:
@@ -181,14 +187,15 @@ def ask(performance: Performance, model: str, batch_size: int, plan: Plan, *, no
     if not measured and any(stage.last_op < stage.first_op for stage in plan.stages):
         plan = balanced(performance, model, batch_size, plan)
     plan = replace(plan, schedule=plan.schedule or performance.schedule)
-    types = tuple({stage.gpu_type: gpu_type(stage.gpu_type) for stage in plan.devices}.values())
+    parts = plan.parts
+    types = tuple({part.gpu_type: gpu_type(part.gpu_type) for part in parts}.values())
     cluster, gpus = on_full_nodes(plan, types, node_gpus, performance)
     iteration = performance.plan(model, batch_size, plan, gpus, cluster)
     time_s = iteration.iteration_s
-    per_s = sum(gpu_type(s.gpu_type).matrix_tflops(performance.calibration.precision)[0] * s.gpus
-                for s in plan.devices) * 1e12  # fmt: skip
+    per_s = sum(gpu_type(part.gpu_type).matrix_tflops(performance.calibration.precision)[0] * part.gpus
+                for part in parts) * 1e12  # fmt: skip
     flops = float("nan") if measured else 3.0 * performance.graph(model).flops_fwd_total * batch_size
-    usd_per_h = sum(gpu_type(s.gpu_type).price_or_nan * s.gpus for s in plan.devices)
+    usd_per_h = sum(gpu_type(part.gpu_type).price_or_nan * part.gpus for part in parts)
     plan = replace(plan, iteration_s=time_s, memory_gib=iteration.memory_gib)
     return Answer(model, batch_size, plan, iteration, batch_size * iteration.rate, flops / per_s / time_s,
                   usd_per_h * time_s / 3600 * 1000)  # fmt: skip

@@ -138,6 +138,9 @@ class Request:
 
     def _judge(self, plan: Plan) -> Recommendation | None:
         counts = counts_of(plan, self.fleet.names)
+        if strange := {part.gpu_type for part in plan.parts} - set(self.fleet.names):
+            raise RecommendError("a plan uses a GPU type that was not asked about", got=", ".join(sorted(strange)),
+                                 allowed=", ".join(self.fleet.names))
         if sum(counts) > self.budget or any(n > there for n, there in zip(counts, self.fleet.counts, strict=True)):
             return None
         gpus = self.fleet.gpus(plan)

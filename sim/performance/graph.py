@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,6 +17,11 @@ MATRIX_KINDS = ("conv", "gemm", "attention", "lstm")
 
 Backward they multiply twice: once for the gradient of each factor.
 """
+_COLUMNS = (
+    "flops_fwd", "in_bytes", "out_bytes", "inner_bytes", "weight_params", "stored_bytes", "launches", "sparse_params",
+    "split", "reduce_fwd_bytes", "reduce_bwd_bytes", "block",
+)  # fmt: skip
+"""Arrays of a graph that follow from its operators one by one."""
 
 
 class PerformanceError(HetsimError):
@@ -149,6 +156,52 @@ class OperatorGraph:
         for array in columns.values():
             array.flags.writeable = False
         return replace(self, **columns, heads=self.heads // ways)
+
+    def reordered(self, order: Sequence[int]) -> OperatorGraph:
+        """The same operators in another topological order: operator `order[i]` of this graph is number i.
+
+        What crosses each cut is worked out anew. Blocks are runs: where operators of another block come between those
+        of one, its pieces become blocks of their own, each recomputed from what enters it.
+
+        Raises
+        ------
+        PerformanceError
+            Not each operator once, or one before another that it reads.
+        """
+        place = self._places(order)
+        at = np.array(order, dtype=np.int64)
+        inputs = tuple(tuple(place[i] if i >= 0 else -1 for i in self.inputs[op]) for op in at.tolist())
+        columns = {name: getattr(self, name)[at] for name in _COLUMNS}
+        columns["cut_bytes"] = _cut_bytes(inputs, columns["out_bytes"])
+        columns["block"] = np.cumsum(np.diff(columns["block"], prepend=columns["block"][0]) != 0)
+        for array in columns.values():
+            array.flags.writeable = False
+        profile = self.profile and replace(self.profile, fwd_s=self.profile.fwd_s[at], bwd_s=self.profile.bwd_s[at])
+        ops, kind = (tuple(names[op] for op in at.tolist()) for names in (self.ops, self.kind))
+        return replace(self, ops=ops, kind=kind, inputs=inputs, profile=profile, **columns)
+
+    def _places(self, order: Sequence[int]) -> list[int]:
+        """Where each operator is in a topological order; raises a PerformanceError where it is none."""
+        where = f"order of the operators of {self.name!r}"
+        whole = all(isinstance(op, (int, np.integer)) for op in order)
+        if not whole or sorted(order) != list(range(len(self))):
+            counts = Counter(order)
+            wrong = [op for op in counts if op not in range(len(self)) or counts[op] > 1]
+            raise PerformanceError(
+                "not an order of all operators", where=where, got=f"{len(order)} of them; {wrong[:3] or 'some'} wrong",
+                allowed=f"each of 0 to {len(self) - 1} once",
+            )  # fmt: skip
+        place = [0] * len(self)
+        for at, op in enumerate(order):
+            place[op] = at
+        for op, sources in enumerate(self.inputs):
+            late = next((i for i in sources if i >= 0 and place[i] > place[op]), None)
+            if late is not None:
+                raise PerformanceError(
+                    "an operator comes before one that it reads", where=where,
+                    got=f"{self.ops[op]} ({op}) before {self.ops[late]} ({late})", allowed="a topological order",
+                )  # fmt: skip
+        return place
 
     def _check_ways(self, ways: int) -> None:
         """Raise a PerformanceError unless tensor parallelism over `ways` GPUs can be told."""

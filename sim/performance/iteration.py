@@ -27,7 +27,8 @@ class Iteration:
     bubble_s : it waits, even if transfers took no time.
     allreduce_s : gradients are summed over its replicas, after its last backward (no overlap; async: after each).
     transfer_s : what transfers between stages add.
-    memory_gib : needed on a GPU of each stage; empty where unknown (measured tables).
+    memory_gib : needed on a GPU of each stage, of several parts on those that are fullest; empty where unknown
+        (measured tables).
     fits, reason : whether memory suffices, and what is lacking.
     update_s : its optimizer step (async: its m steps).
     tensor_s : what of compute_s are the sums of tensor parallelism.
@@ -96,7 +97,7 @@ def pipeline_iteration(
     sums = np.zeros(len(fwd)) if tensor is None else tensor
     f, b, there, again, reduce, step, sums = (_row(a) for a in (fwd, bwd, comm, back, allreduce, update, sums))
     for what, a in (("all-reduce", reduce), ("update", step), ("tensor parallelism", sums)):
-        if a.shape != f.shape or not ((a >= 0) & (a < np.inf)).all():
+        if a.shape != f.shape or not _possible(a):
             raise PerformanceError(
                 f"impossible times of {what}", got=a[0].tolist(), allowed=f"{f.shape[1]} times, 0 s or more, finite"
             )
@@ -105,28 +106,30 @@ def pipeline_iteration(
     p, left = divmod(f.shape[1], max(chunks, 1))
     if left:
         raise PerformanceError("chunks do not divide the stages", got=chunks, allowed=f"a divisor of {f.shape[1]}")
-    args = ([p], [micro_batches])
-    ends = schedule_ends_s(schedule, f, b, there, again, *args, chunks=chunks, blocking=blocking)[1]
-    instant = ends
-    if there.size:
-        none = np.zeros_like(there)
-        instant = schedule_ends_s(schedule, f, b, none, none, *args, chunks=chunks)[1]
-    # What each GPU does, over its chunks.
-    end, instant_end = (a.reshape(chunks, p).max(axis=0) for a in (ends, instant))
-    work, reduce, step, sums = (a.reshape(chunks, p).sum(axis=0) for a in (f + b, reduce, step, sums))
-    last = int(np.argmax(end + reduce + step))
-    busy = micro_batches * float(work[last])
+    # As it is and, where there are borders, as it would be if transfers took no time.
+    rows = 1 + bool(there.size)
+    played = [np.concatenate(pair[:rows]) for pair in ((f, f), (b, b), (there, 0 * there), (again, 0 * again))]
+    (f2, b2, there2, again2), counts = played, ([p] * rows, [micro_batches] * rows)
+    ends = schedule_ends_s(schedule, f2, b2, there2, again2, *counts, chunks=chunks, blocking=blocking)[1]
+    of_gpu = [slice(g, None, p) for g in range(p)]
+    end, instant = ([max(row[one]) for one in of_gpu] for row in (ends[0].tolist(), ends[-1].tolist()))
+    columns = ((f + b)[0].tolist(), *(a[0].tolist() for a in (reduce, step, sums)))
+    work, summed, stepped, tensor_s = ([sum(column[one]) for one in of_gpu] for column in columns)
+    whole = [sum(parts) for parts in zip(end, summed, stepped, strict=True)]
+    last = whole.index(max(whole))
+    # A stage ends no sooner than it has worked: what the sums of its schedule fall short of that is rounding, and so is
+    # what they exceed it by where a single stage never waits.
+    busy = min(micro_batches * work[last], instant[last]) if there.size else micro_batches * work[last]
     return Iteration(
-        iteration_s=float(end[last] + reduce[last] + step[last]),
+        iteration_s=whole[last],
         compute_s=busy,
-        # A single stage never waits: what is left is rounding.
-        bubble_s=float(instant_end[last]) - busy if there.size else 0.0,
-        allreduce_s=float(reduce[last]),
-        transfer_s=float(end[last] - instant_end[last]),
+        bubble_s=instant[last] - busy if there.size else 0.0,
+        allreduce_s=summed[last],
+        transfer_s=end[last] - instant[last],
         memory_gib=memory_gib,
         fits=True,
-        update_s=float(step[last]),
-        tensor_s=micro_batches * float(sums[last]),
+        update_s=stepped[last],
+        tensor_s=micro_batches * tensor_s[last],
     )
 
 
@@ -149,7 +152,8 @@ def _asynchronous(
     slowest = int(np.argmax((f + b + reduce + step)[0]))
     whole, *parts = (float(m * a) for a in (period[0], *(a[0, slowest] for a in (f + b, reduce, step, sums))))
     compute, reduced, stepped, summed = parts
-    transfer = whole - compute - reduced - stepped if there.size else 0.0
+    # No stage is faster than its own work: less is rounding.
+    transfer = max(0.0, whole - compute - reduced - stepped) if there.size else 0.0
     return Iteration(whole, compute, 0.0, reduced, transfer, memory_gib, True, update_s=stepped, tensor_s=summed)
 
 
@@ -248,6 +252,11 @@ def steady_period_s(
     return np.asarray(pipedream_many_s(*times, after, p))
 
 
+def _possible(times: np.ndarray) -> bool:
+    """Whether all times are 0 s or more, and finite."""
+    return times.size == 0 or bool(times.min() >= 0 and times.max() < np.inf)
+
+
 def _row(values: np.ndarray) -> np.ndarray:
     return np.array(values, dtype=np.float64).reshape(1, -1)
 
@@ -255,7 +264,7 @@ def _row(values: np.ndarray) -> np.ndarray:
 def _positive(what: str, counts: np.ndarray) -> np.ndarray:
     """Counts as int64 [n], each 1 or more."""
     whole = counts.ndim == 1 and (counts.dtype.kind in "iu" or bool((counts == np.floor(counts)).all()))
-    if not whole or (counts < 1).any():
+    if not whole or (counts.size and counts.min() < 1):
         bad = counts if not whole else counts[counts < 1][0].item()
         raise PerformanceError(f"impossible number of {what}", got=bad, allowed="1, 2, 3 ...")
     return counts.astype(np.int64)
@@ -277,6 +286,8 @@ def _checked(
             got=", ".join(str(a.shape) for a in times),
             allowed=f"{len(used)} plans, {used.max(initial=1)} stages or more, a border less than stages",
         )
+    if all(map(_possible, times)):
+        return tuple(times)
     for k, a in enumerate(times):
         what, count = ("stage", used) if k < len(of_stages) else ("border", used - 1)
         bad = (np.arange(a.shape[1]) < count[:, None]) & ~((a >= 0) & (a < np.inf))

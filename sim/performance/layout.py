@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from sim.api import Plan
 from sim.cluster import ClusterSpec
 from sim.hardware import GpuType
 from sim.performance.graph import PerformanceError
+
+Places = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Node, rack and slot of each GPU (`layout`)."""
 
 
 def by_node(nodes: tuple[int, ...]) -> tuple[int, ...]:
@@ -25,7 +28,8 @@ class StageGpus:
     Numbers need only tell nodes (and racks) apart within one job.
     """
 
-    gpu: GpuType
+    gpu: GpuType = field(hash=False)
+    """Of the first part, where there are several. Not in the hash: a type has none."""
     nodes: tuple[int, ...]
     racks: tuple[int, ...]
     tensor: int = 1
@@ -33,6 +37,15 @@ class StageGpus:
 
     slots: tuple[int, ...] = ()
     """Number of each GPU within its node, where that matters (`Links.alike` is false); else empty."""
+    parts: tuple[StageGpus, ...] = ()
+    """Replicas of several types, in order (`sim.api.Part`)."""
+    share: float = 1.0
+    """Of a micro-batch's samples, for a part."""
+
+    @property
+    def all_parts(self) -> tuple[StageGpus, ...]:
+        """`parts`, or the whole stage where it is of one type."""
+        return self.parts or (self,)
 
     @property
     def replicas(self) -> int:
@@ -44,14 +57,31 @@ class StageGpus:
         return by_node(self.nodes)
 
 
-def layout(
-    gpus: np.ndarray, cluster: ClusterSpec
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def tensor_group(stage: StageGpus) -> tuple[tuple[int, ...], int]:
+    """GPUs on each node and racks of the replica of a stage that is spread most."""
+    t = stage.tensor
+    groups = [(stage.nodes[i : i + t], stage.racks[i : i + t]) for i in range(0, len(stage.nodes), t)]
+    nodes, racks = max(groups, key=lambda group: (len(set(group[1])), len(set(group[0]))))
+    return by_node(nodes), len(set(racks))
+
+
+def layout(gpus: np.ndarray, cluster: ClusterSpec) -> Places:
     """Node and rack of each GPU, numbered in the order of first appearance, and its number within its node.
 
     All of a placement that matters for speed: the last is empty where the cluster's links join all GPUs of a node
     alike.
+
+    Raises
+    ------
+    PerformanceError
+        Not GPUs of the cluster, each once.
     """
+    numbers = gpus.tolist() if isinstance(gpus, np.ndarray) and gpus.dtype.kind in "iu" and gpus.ndim == 1 else [-1]
+    if len(set(numbers)) < len(numbers) or min(numbers, default=0) < 0 or max(numbers, default=0) >= cluster.num_gpus:
+        raise PerformanceError(
+            "not GPUs of the cluster", where=f"cluster {cluster.name!r}", got=gpus,
+            allowed=f"an array of whole numbers from 0 to {cluster.num_gpus - 1}, each once",
+        )  # fmt: skip
     nodes = cluster.gpu_node[gpus]
     slots = () if cluster.links.alike else tuple((gpus - cluster.node_first[nodes]).tolist())
     return _renumbered(nodes.tolist()), _renumbered(cluster.node_rack[nodes].tolist()), slots
@@ -62,14 +92,8 @@ def _renumbered(labels: list[int]) -> tuple[int, ...]:
     return tuple(seen.setdefault(label, len(seen)) for label in labels)
 
 
-def stages_on(
-    plan: Plan, model: str, operators: int, gpus: np.ndarray, cluster: ClusterSpec
-) -> list[StageGpus]:
-    """The plan's stages on the cluster GPUs `gpus` (in stage order).
-
-    Parameters
-    ----------
-    operators : how many the model has; 0: unknown (a measured model, which cannot be divided).
+def stages_on(plan: Plan, model: str, gpus: np.ndarray, cluster: ClusterSpec, places: Places) -> list[StageGpus]:
+    """The stages of a plan (`check_plan`) on the cluster GPUs `gpus` (in stage order), which are at `places`.
 
     Returns
     -------
@@ -78,63 +102,31 @@ def stages_on(
     Raises
     ------
     PerformanceError
-        The stages do not cover the model in order, or the GPUs are not as many or not of the types that the
-        plan wants.
+        The GPUs are not as many, or not of the types, that the plan wants.
     """
     where = f"plan for {model!r}"
-    spans = [(s.first_op, s.last_op) for s in plan.stages]
-    if operators == 0 and (len(spans) != 1 or plan.micro_batches != 1):
-        raise PerformanceError(
-            "a model known by measured rates cannot be divided",
-            where=where,
-            got=f"{len(spans)} stages",
-            allowed="one stage, one micro-batch",
-        )
-    if plan.chunks < 1 or len(spans) % plan.chunks:
-        raise PerformanceError(
-            "each GPU of an interleaved pipeline runs as many stages",
-            where=where,
-            got=f"{len(spans)} stages, {plan.chunks} chunks",
-            allowed="a number of stages that the chunks divide",
-        )
-    ends = [-1, *(last for _, last in spans)]
-    if operators and (
-        any(first != ends[s] + 1 or last < first for s, (first, last) in enumerate(spans))
-        or ends[-1] != operators - 1
-    ):
-        raise PerformanceError(
-            "the stages do not cover the model",
-            where=where,
-            got=spans,
-            allowed=f"operators 0 to {operators - 1}, in order, each once",
-        )
-    if plan.micro_batches < 1 or any(s.gpus < 1 for s in plan.stages) or len(gpus) != plan.num_gpus:
-        raise PerformanceError(
-            "the GPUs are not the plan's",
-            where=where,
-            got=f"{len(gpus)} GPUs, {plan.micro_batches} micro-batches",
-            allowed=f"{plan.num_gpus} GPUs, at least one a stage, and a micro-batch or more",
-        )
-    nodes, racks, slots = layout(gpus, cluster)
+    if len(gpus) != plan.num_gpus:
+        raise PerformanceError("the GPUs are not the plan's", where=where, got=f"{len(gpus)} GPUs",
+                               allowed=f"{plan.num_gpus} GPUs")  # fmt: skip
+    types, (nodes, racks, slots) = cluster.node_type[cluster.gpu_node[gpus]].tolist(), places
     stages, at = [], 0
-    for number, s in enumerate(plan.devices):
-        if s.tensor < 1 or s.gpus % s.tensor:
-            raise PerformanceError(
-                "tensor parallelism does not divide the GPUs of a stage",
-                where=f"{where}, stage {number}",
-                got=f"{s.gpus} GPUs by {s.tensor}",
-                allowed="a multiple",
-            )
-        part = slice(at, at + s.gpus)
-        found = {cluster.types[t].name.lower() for t in cluster.gpu_type[gpus[part]]}
-        index = cluster.type_index(s.gpu_type)
-        if index is None or found != {s.gpu_type.lower()}:
-            raise PerformanceError(
-                "a stage has GPUs of another type",
-                where=f"{where}, stage {number}",
-                got=sorted(found),
-                allowed=s.gpu_type,
-            )
-        stages.append(StageGpus(cluster.types[index], nodes[part], racks[part], s.tensor, slots[part]))
-        at += s.gpus
+    for number, stage in enumerate(plan.devices):
+        parts, first = [], at
+        for part in stage.all_parts:
+            here = slice(at, at + part.gpus)
+            index = cluster.type_index(part.gpu_type)
+            if index is None or types[here].count(index) != part.gpus:
+                raise PerformanceError(
+                    "a stage has GPUs of another type", where=f"{where}, stage {number}",
+                    got=sorted({cluster.types[t].name.lower() for t in types[here]}), allowed=part.gpu_type,
+                )  # fmt: skip
+            gpu = cluster.types[index]
+            parts.append(StageGpus(gpu, nodes[here], racks[here], stage.tensor, slots[here], share=part.share))
+            at += part.gpus
+        if stage.parts:
+            here = slice(first, at)
+            one = parts[0]
+            stages.append(StageGpus(one.gpu, nodes[here], racks[here], stage.tensor, slots[here], tuple(parts)))
+        else:
+            stages.append(parts[0])
     return stages * plan.chunks

@@ -15,7 +15,7 @@ import numpy as np
 
 from sim.cluster import Links
 from sim.hardware import GpuType
-from sim.kernels.collectives import allreduce_lines, allreduce_s, p2p_s, tree_allreduce_s
+from sim.kernels.collectives import allreduce_lines, allreduce_s, tree_allreduce_s
 from sim.kernels.overlap import exposed_allreduce_s
 from sim.links import LinkClass, link_class, link_names
 from sim.performance.graph import PerformanceError
@@ -242,38 +242,3 @@ def relative_speeds(
                                  bucket_bytes=bucket[0], first_bucket_bytes=bucket[1])  # fmt: skip
         out[level] = compute_s / (compute_s + exposed)
     return out
-
-
-def stage_transfer_s(num_bytes: float, sender: StageGpus, receiver: StageGpus, links: Links) -> float:
-    """One micro-batch's message of `num_bytes` from a stage to the next.
-
-    Replica i of r holds the part [i / r, (i + 1) / r) of the micro-batch, on either side, and sends each
-    piece to whoever needs it; all pieces go at once. Pieces that leave a node share that node's network link,
-    those within a node their GPU's link; the message takes as long as the busiest link plus its latency. The
-    links within a node are those of the slower of the two types; where GPUs of a node are not joined alike, all
-    pieces of a GPU go over the slowest link class that one of them needs.
-    """
-    load: defaultdict[tuple[str, int, int], float] = defaultdict(float)
-    slow: dict[tuple[str, int, int], tuple[float, float]] = {}
-    gpu = min(sender.gpu, receiver.gpu, key=node_bytes_per_s)
-    own = inside(gpu, links)
-    a, b = len(sender.nodes), len(receiver.nodes)
-    for i in range(a):
-        for j in range(i * b // a, -(-(i + 1) * b // a)):
-            piece = min((i + 1) / a, (j + 1) / b) - max(i / a, j / b)
-            if sender.nodes[i] == receiver.nodes[j]:
-                link = own
-                if sender.slots and receiver.slots:
-                    link = inside(gpu, links, gang_link(gpu, (sender.slots[i], receiver.slots[j]), links))
-                for port in (("gpu out", i, 1), ("gpu in", j, 1)):
-                    load[port] += piece
-                    slow[port] = min(slow.get(port, link), link)
-            else:
-                racks = 1 + (sender.racks[i] != receiver.racks[j])
-                load["node out", sender.nodes[i], racks] += piece
-                load["node in", receiver.nodes[j], racks] += piece
-    slowest = 0.0
-    for port, share in load.items():
-        far = network_bytes_per_s(links, port[2]), links.network_latency_s
-        slowest = max(slowest, float(p2p_s(share * num_bytes, *slow.get(port, far))))
-    return slowest

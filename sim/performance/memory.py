@@ -9,13 +9,14 @@ gather those of a block as it is needed (ibid., section 5); of a table with spar
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from sim.performance.recompute import recomputed_blocks
+from sim.performance.running import graph_sums
 
 PARAM_BYTES = 16
 """Weight, gradient and Adam's state of a parameter, in mixed as in single precision."""
@@ -143,35 +144,38 @@ def stage_memory(
         An argument out of its range.
     """
     _check(graph, spans, samples, held, replicas, zero, versions, value_bytes)
-    scale = value_bytes / VALUE_BYTES
+    scale, sums = value_bytes / VALUE_BYTES, graph_sums(graph)
     params, sparse, passing, stored, again, largest = 0.0, 0.0, 0.0, [], 0.0, 0.0
     for first, last in spans:
-        span = slice(first, last + 1)
-        params += graph.weight_params[span].sum()
-        sparse += graph.sparse_params[span].sum()
-        passing = max(passing, (graph.in_bytes[span] + graph.out_bytes[span]).max())
+        params += sums.params(first, last)
+        sparse += sums.sparse(first, last)
+        passing = max(passing, sums.passing(first, last))
+        kept = sums.stored(first, last)
         if recompute:
             _, kept, once = recomputed_blocks(graph, first, last)
             again = max(again, once)
-        else:
-            kept = graph.stored_bytes[span].sum()
         stored.append(kept)
         if zero >= 2 and replicas > 1:
+            span = slice(first, last + 1)
             blocks = np.flatnonzero(np.diff(graph.block[span], prepend=-1))
             dense = graph.weight_params[span] - graph.sparse_params[span]
             largest = max(largest, np.add.reduceat(dense, blocks).max())
-    counts = np.full((1, len(spans)), held) if np.isscalar(held) else np.asarray(held)
+    if np.ndim(held) == 0:
+        most, count = float(held) * sum(stored), float(held)
+    else:
+        counts = np.asarray(held)
+        most, count = float((counts @ np.array(stored)).max()), float(counts.sum(axis=1).max() / len(spans))
     shard = [1.0 / replicas if zero >= stage else 1.0 for stage in (1, 2, 3)]
     return StageMemory(
         weights_gib=float(versions * value_bytes * params * shard[2] / GIB),
         gradients_gib=float(value_bytes * (params - sparse) * shard[1] / GIB),
         optimizer_gib=float((PARAM_BYTES - 2 * value_bytes) * params * shard[0] / GIB),
-        activations_gib=float(scale * samples * (counts @ np.array(stored)).max() / GIB),
+        activations_gib=float(scale * samples * most / GIB),
         recomputed_gib=float(scale * samples * again / GIB),
         # Gathered: the block's whole gradient before it is scattered; with stage 3 its weights too.
         working_gib=float((scale * samples * passing + value_bytes * largest * (zero - 1)) / GIB),
         context_gib=CONTEXT_GIB,
-        in_flight=float(counts.sum(axis=1).max() / len(spans)),
+        in_flight=count,
         replicas=replicas,
         zero=zero,
         recompute=recompute,
@@ -194,15 +198,21 @@ def memory_form(
 
     For planners, who ask for thousands of stages.
     """
-    span, scale = slice(first_op, last_op + 1), value_bytes / VALUE_BYTES / GIB
-    params, sparse = graph.weight_params[span].sum(), graph.sparse_params[span].sum()
-    fixed = (PARAM_BYTES * params - value_bytes * sparse) / GIB + CONTEXT_GIB
-    passing = (graph.in_bytes[span] + graph.out_bytes[span]).max() * scale
-    return float(fixed), float(passing), float(graph.stored_bytes[span].sum() * scale)
+    sums, scale = graph_sums(graph), value_bytes / VALUE_BYTES / GIB
+    fixed = (PARAM_BYTES * sums.params(first_op, last_op) - value_bytes * sums.sparse(first_op, last_op)) / GIB
+    return fixed + CONTEXT_GIB, sums.passing(first_op, last_op) * scale, sums.stored(first_op, last_op) * scale
 
 
-def does_not_fit(stage: int, gpu_name: str, memory: StageMemory, available_gib: float | None) -> str:
+def does_not_fit(
+    stage: int, gpu_name: str, memory: StageMemory, available_gib: float | None,
+    helps: Callable[[str], bool] = lambda remedy: True,
+) -> str:  # fmt: skip
     """Why a stage does not fit: what, where, needed, available, the largest part and what helps; '' where it fits.
+
+    Parameters
+    ----------
+    helps : whether a remedy ('recompute', 'ZeRO 1', 'more micro-batches', ...) makes it need less; only such are
+        named.
 
     Raises
     ------
@@ -224,22 +234,21 @@ def does_not_fit(stage: int, gpu_name: str, memory: StageMemory, available_gib: 
     of = f" of {memory.in_flight:.3g} micro-batches in flight" if name == "activations" else ""
     return (
         f"stage {stage} does not fit: a {gpu_name} needs {need:.1f} GiB and has {available_gib:.1f} GiB; "
-        f"the largest part is {name}, {size:.1f} GiB{of}: try {_remedies(name, memory)}"
+        f"the largest part is {name}, {size:.1f} GiB{of}: try {_remedies(name, memory, helps)}"
     )
 
 
-def _remedies(part: str, memory: StageMemory) -> str:
+def _remedies(part: str, memory: StageMemory, helps: Callable[[str], bool]) -> str:
     sharded = {"optimizer state": 1, "gradients": 2, "weights": 3}
+    ways: list[str] = []
     if part in sharded:
-        ways = ["more stages", "tensor parallelism"]
         if memory.replicas > 1 and memory.zero < sharded[part]:
-            ways.insert(0, f"ZeRO {sharded[part]}")
-    elif part == "context":
-        ways = ["a GPU with more memory"]
-    else:
-        ways = ["more micro-batches", "tensor parallelism"]
-        if not memory.recompute:
-            ways.insert(0, "recompute")
+            ways.append(f"ZeRO {sharded[part]}")
+        ways += ["more stages", "tensor parallelism"]
+    elif part != "context":
+        ways += ["more micro-batches", "tensor parallelism"] if memory.recompute else [
+            "recompute", "more micro-batches", "tensor parallelism"]  # fmt: skip
+    ways = [way for way in ways if helps(way)] or ["a GPU with more memory"]
     return ", ".join(ways[:-1]) + " or " * (len(ways) > 1) + ways[-1]
 
 
@@ -254,6 +263,9 @@ def _check(
     value_bytes: int,
 ) -> None:
     inside = bool(spans) and all(0 <= first <= last < len(graph) for first, last in spans)
+    if (inside and 0 < samples < math.inf and type(held) is int and held >= 0 and replicas >= 1 and 0 <= zero <= 3
+            and versions >= 1 and value_bytes in (2, 4)):  # fmt: skip
+        return  # By far the most frequent.
     shape = np.shape(held)
     allowed = {
         "operators": (inside, tuple(spans), f"spans within 0 to {len(graph) - 1}"),

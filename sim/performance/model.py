@@ -12,16 +12,23 @@ from sim.api import Plan
 from sim.cluster import ClusterSpec, Links
 from sim.hardware import GpuType
 from sim.performance.calibration import Calibration, shipped
+from sim.performance.checks import check_gang, check_gpu, check_plan, check_span, whole
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.iteration import SCHEDULES, Iteration
-from sim.performance.layout import StageGpus, layout, stages_on
+from sim.performance.layout import Places, StageGpus, layout, stages_on
 from sim.performance.links import gang_allreduce_s, gang_lines, stage_link
 from sim.performance.memory import memory_form
 from sim.performance.operator_time import checked, operator_times_s, source, update_time_s
+from sim.performance.running import Times, graph_sums
 from sim.performance.tables import MeasuredTable
 from sim.performance.training import Strategy, train
 from sim.performance.zoo import MODELS, zoo_graph
 from traces.errors import did_you_mean
+
+Order = tuple[int, ...]
+"""Another topological order of a model's operators; empty: the model's own."""
+MOST_TIMES = 4096
+"""Sets of operator times that are remembered."""
 
 
 class Performance:
@@ -66,8 +73,8 @@ class Performance:
         # Types and clusters are told apart by identity; holding them keeps their ids from being used again.
         self._types: dict[int, GpuType] = {}
         self._clusters: dict[int, ClusterSpec] = {}
-        self._op_times: dict[tuple[str, float, int, int], tuple[np.ndarray, np.ndarray]] = {}
-        self._shares: dict[tuple[str, int], OperatorGraph] = {}
+        self._op_times: dict[tuple[str, float, int, int, Order], Times] = {}
+        self._shares: dict[tuple[str, int, Order], OperatorGraph] = {}
         self._gangs: dict[tuple, Iteration] = {}
         self._plans: dict[tuple, Iteration] = {}
 
@@ -114,28 +121,42 @@ class Performance:
 
         Two float64 [ops].
         """
-        return self._times(model, samples, gpu)
+        times = self._times(model, samples, gpu)
+        return times.fwd_s, times.bwd_s
 
-    def _times(
-        self, model: str, samples: float, gpu: GpuType, ways: int = 1
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _times(self, model: str, samples: float, gpu: GpuType, ways: int = 1, order: Order = ()) -> Times:
         """Operator times forward and backward on one of `ways` GPUs."""
-        key = (model, samples, id(gpu), ways)
-        if key not in self._op_times:
+        key = (model, samples, id(gpu), ways, order)
+        found = self._op_times.get(key)
+        if found is None:
             self._types.setdefault(id(gpu), checked(gpu))
-            times = operator_times_s(self._share(model, ways), samples, gpu, calibration=self.calibration)
-            for array in times:
+            if order:
+                times = self._times(model, samples, gpu, ways)
+                fwd_s, bwd_s = times.fwd_s[list(order)], times.bwd_s[list(order)]
+            else:
+                fwd_s, bwd_s = operator_times_s(self._share(model, ways), samples, gpu, calibration=self.calibration)
+            for array in (fwd_s, bwd_s):
                 array.flags.writeable = False
-            self._op_times[key] = times
-        return self._op_times[key]
+            # Uneven splits of a batch ask for ever new numbers of samples.
+            if len(self._op_times) >= MOST_TIMES:
+                self._op_times.clear()
+            found = self._op_times[key] = Times(fwd_s, bwd_s)
+        return found
 
     def stage_time_s(
         self, model: str, first_op: int, last_op: int, gpu: GpuType, samples: float
     ) -> tuple[float, float]:
-        """Seconds forward and backward of operators first_op to last_op (inclusive) on one GPU."""
-        fwd, bwd = self._times(model, samples, gpu)
-        span = slice(first_op, last_op + 1)
-        return float(fwd[span].sum()), float(bwd[span].sum())
+        """Seconds forward and backward of operators first_op to last_op (inclusive) on one GPU.
+
+        Raises
+        ------
+        PerformanceError
+            No operators of the model, or no samples.
+        """
+        check_gpu(gpu)
+        check_span(model, len(self.graph(model)), first_op, last_op, samples)
+        times = self._times(model, samples, gpu)
+        return times.fwd(first_op, last_op), times.bwd(first_op, last_op)
 
     def stage_memory_gib(
         self, model: str, first_op: int, last_op: int, samples: float, in_flight: int
@@ -158,7 +179,7 @@ class Performance:
         racks: int = 1,
     ) -> float:
         """Seconds to sum the gradients of operators first_op to last_op over a gang by a ring, if nothing overlaps."""
-        num_bytes = self.value_bytes * float(self._dense_params(model, first_op, last_op).sum())
+        num_bytes = self.value_bytes * self._dense_params(model, first_op, last_op)
         link = stage_link(_gang_on(gpu, gpus_per_node, racks), self.links)
         return gang_allreduce_s(num_bytes, gpu, gpus_per_node, racks, self.links, link)
 
@@ -169,12 +190,11 @@ class Performance:
 
     def update_s(self, model: str, first_op: int, last_op: int, gpu: GpuType) -> float:
         """Seconds of the optimizer step of operators first_op to last_op."""
-        return update_time_s(float(self._dense_params(model, first_op, last_op).sum()), gpu, self.calibration)
+        return update_time_s(self._dense_params(model, first_op, last_op), gpu, self.calibration)
 
-    def _dense_params(self, model: str, first_op: int, last_op: int) -> np.ndarray:
+    def _dense_params(self, model: str, first_op: int, last_op: int) -> float:
         """Parameters whose gradients are summed and which are stepped: not those of tables hardly touched."""
-        graph, span = self.graph(model), slice(first_op, last_op + 1)
-        return np.asarray(graph.weight_params[span] - graph.sparse_params[span])
+        return graph_sums(self.graph(model)).dense(first_op, last_op)
 
     def fits(self, model: str, batch_size: int, gpu: GpuType, num_gpus: int) -> bool:
         """Whether data parallelism over `num_gpus` GPUs fits into their memory, or was measured to run there."""
@@ -195,10 +215,17 @@ class Performance:
         racks : racks that the nodes are in.
         slots : number of each GPU within its node, node by node; empty: the first ones of each. Only read where the
             links do not join all GPUs of a node alike.
+
+        Raises
+        ------
+        PerformanceError
+            An unknown model; a batch, GPUs or racks that are no counts.
         """
         key = (model, batch_size, id(gpu), gpus_per_node, racks, slots)
-        known = self._gangs.get(key)
+        known = self._gangs.get(key) if isinstance(gpus_per_node, tuple) and isinstance(slots, tuple) else None
         if known is None:
+            check_gpu(gpu)
+            check_gang(gpus_per_node, racks, slots)
             self._types.setdefault(id(gpu), gpu)
             known = self._gangs[key] = self._gang(model, batch_size, gpu, gpus_per_node, racks, slots)
         return known
@@ -212,7 +239,7 @@ class Performance:
         span = (0, len(self.graph(model)) - 1)
         stage = _gang_on(gpu, gpus_per_node, racks, slots)
         how = Strategy(self.schedule, overlap=self.overlap, exchange=self.exchange)
-        return self._run(model, batch_size, how, [span], [stage])
+        return self._run(model, (), batch_size, how, [span], [stage])
 
     def _measured_rate(
         self, model: str, batch_size: int, gpu: GpuType, gpus_per_node: tuple[int, ...]
@@ -239,40 +266,56 @@ class Performance:
         Raises
         ------
         PerformanceError
-            Stages that do not cover the model in order, or GPUs that are not the plan's.
+            Stages that do not cover the model in order, parts that do not add up, an order that is none, GPUs that are
+            not the plan's, or values that are no counts.
         """
+        if not isinstance(plan, Plan) or not isinstance(cluster, ClusterSpec):
+            raise PerformanceError("not a plan on a cluster", got=f"{type(plan).__name__}, {type(cluster).__name__}",
+                                   allowed="a Plan and a ClusterSpec")  # fmt: skip
         self._clusters.setdefault(id(cluster), cluster)
+        places = layout(gpus, cluster)
         trained = (plan.micro_batches, plan.schedule, plan.chunks, plan.recompute, plan.zero)
-        key = (model, batch_size, plan.stages, trained, id(cluster), *layout(gpus, cluster))
-        if key not in self._plans:
-            operators = 0 if self.resolve(model) in self._measured else len(self.graph(model))
-            stages = stages_on(plan, model, operators, gpus, cluster)
-            if model in self._measured:
-                return self.data_parallel(model, batch_size, stages[0].gpu, stages[0].gpus_per_node)
-            spans = [(s.first_op, s.last_op) for s in plan.stages]
-            schedule = plan.schedule or self.schedule
-            how = Strategy(
-                schedule, plan.micro_batches, plan.chunks, plan.recompute, plan.zero, self.blocking, self.overlap,
-                self.exchange,
-            )  # fmt: skip
-            self._plans[key] = self._run(model, batch_size, how, spans, stages)
-        return self._plans[key]
+        # Places tell nodes apart, not which types they are of.
+        key = (model, batch_size, plan.stages, trained, plan.order, id(cluster), *places)
+        try:
+            known = self._plans.get(key)
+        except TypeError:
+            raise PerformanceError("a plan of the wrong types", where=f"plan for {model!r}", got=plan,
+                                   allowed="tuples, numbers and text, as `sim.api.Plan` says") from None  # fmt: skip
+        if known is None:
+            known = self._plans[key] = self._planned(model, batch_size, plan, gpus, cluster, places)
+        return known
+
+    def _planned(
+        self, model: str, batch_size: int, plan: Plan, gpus: np.ndarray, cluster: ClusterSpec, places: Places
+    ) -> Iteration:
+        measured = self.resolve(model) in self._measured
+        check_plan(plan, model, 0 if measured else len(self.graph(model)))
+        stages = stages_on(plan, model, gpus, cluster, places)
+        if measured:
+            return self.data_parallel(model, batch_size, stages[0].gpu, stages[0].gpus_per_node)
+        how = Strategy(
+            plan.schedule or self.schedule, plan.micro_batches, plan.chunks, plan.recompute, plan.zero, self.blocking,
+            self.overlap, self.exchange,
+        )  # fmt: skip
+        return self._run(model, plan.order, batch_size, how, [(s.first_op, s.last_op) for s in plan.stages], stages)
 
     def _run(
         self,
         model: str,
+        order: Order,
         batch_size: int,
         how: Strategy,
         spans: Sequence[tuple[int, int]],
         stages: Sequence[StageGpus],
     ) -> Iteration:
-        """Time and memory of stages on GPUs."""
-        if batch_size < 1:
+        """Time and memory of stages on GPUs, of a model whose operators are in this order (empty: its own)."""
+        if not whole(batch_size, 1):
             raise PerformanceError(
                 "the batch size is unknown",
                 where=f"model {model!r}",
                 got=batch_size,
-                allowed="1 sample or more",
+                allowed="a whole number of samples, 1 or more",
                 todo="Give the job a batch_size.",
             )
         if how.micro_batches > batch_size:
@@ -280,12 +323,10 @@ class Performance:
                 "more micro-batches than samples", where=f"model {model!r}", got=how.micro_batches,
                 allowed=f"up to {batch_size:g}", todo="Take fewer micro-batches, or a larger batch.",
             )  # fmt: skip
-        graphs = [self._share(model, stage.tensor) for stage in stages]
-        samples = [batch_size / how.micro_batches / stage.replicas for stage in stages]
-        sources = {source(*of) for of in zip(graphs, samples, (stage.gpu for stage in stages), strict=True)}
+        graphs = [self._share(model, stage.tensor, order) for stage in stages]
         result = train(
-            self.graph(model), graphs, batch_size, spans, stages, how,
-            lambda ways, samples, stage: self._times(model, samples, stage.gpu, ways),
+            self._share(model, 1, order), graphs, batch_size, spans, stages, how,
+            lambda ways, samples, gpu: self._times(model, samples, gpu, ways, order),
             self.links, self.calibration,
         )  # fmt: skip
         if result.iteration_s == 0:
@@ -293,14 +334,23 @@ class Performance:
                 "an iteration takes no time", where=f"model {model!r}", got="0 s for all operators",
                 allowed="an operator that takes some", todo="Correct the times of the graph.",
             )  # fmt: skip
+        if graphs[0].profile is None:
+            return result
         # A graph is profiled as a whole; 'extrapolated' comes before 'measured'.
-        return result if sources == {"modelled"} else replace(result, source=min(sources))
+        micro = batch_size / how.micro_batches
+        return replace(result, source=min(
+            source(graph, micro * part.share / part.replicas, part.gpu)
+            for graph, stage in zip(graphs, stages, strict=True) for part in stage.all_parts
+        ))  # fmt: skip
 
-    def _share(self, model: str, ways: int) -> OperatorGraph:
+    def _share(self, model: str, ways: int, order: Order = ()) -> OperatorGraph:
         """The graph of one of `ways` GPUs that share each operator."""
-        key = (model, ways)
+        key = (model, ways, order)
         if key not in self._shares:
-            self._shares[key] = self.graph(model).tensor_parallel(ways)
+            if ways != 1:
+                self._shares[key] = self._share(model, 1, order).tensor_parallel(ways)
+            else:
+                self._shares[key] = self.graph(model).reordered(order) if order else self.graph(model)
         return self._shares[key]
 
 

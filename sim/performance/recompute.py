@@ -35,23 +35,30 @@ def recomputed_blocks(graph: OperatorGraph, first_op: int, last_op: int) -> tupl
     -------
     again : bool [ops of the stage], whether the operator's block is recomputed: it stores more than enters it.
     kept_bytes : what enters those blocks (each tensor once), and what the other blocks store.
-    once_bytes : activations of the largest recomputed block.
+    once_bytes : activations of the largest recomputed block, less those that are kept anyway: tensors that enter it and
+        are what one of its operators stores (one that stores as much as it reads).
     """
     span = slice(first_op, last_op + 1)
     numbers, block = np.unique(graph.block[span], return_inverse=True)
     reader, source, num_bytes = _reads(graph)
     enters = (reader >= first_op) & (reader <= last_op)
     enters &= (source < first_op) | (graph.block[source] != graph.block[reader])
-    reader, source, num_bytes = block[reader[enters] - first_op], source[enters], num_bytes[enters]
-    # A tensor that several operators of a block read enters it once.
-    _, distinct = np.unique(np.stack((reader, source)), axis=1, return_index=True)
-    entering = np.bincount(reader[distinct], weights=num_bytes[distinct], minlength=len(numbers))
+    reads, source, num_bytes = reader[enters], source[enters], num_bytes[enters]
+    reader = block[reads - first_op]
+
+    def bytes_of_blocks(chosen: np.ndarray) -> np.ndarray:
+        """What some reads bring into each block; a tensor that several operators of a block read enters it once."""
+        _, distinct = np.unique(np.stack((reader[chosen], source[chosen])), axis=1, return_index=True)
+        return np.bincount(reader[chosen][distinct], weights=num_bytes[chosen][distinct], minlength=len(numbers))
+
+    entering = bytes_of_blocks(np.ones(len(reads), dtype=bool))
     stored = np.bincount(block, weights=graph.stored_bytes[span], minlength=len(numbers))
     again = stored > entering
+    stored_too = bytes_of_blocks(graph.stored_bytes[reads] >= graph.in_bytes[reads])
     read_again = again[reader]
     _, distinct = np.unique(source[read_again], return_index=True)
     kept = stored[~again].sum() + num_bytes[read_again][distinct].sum()
-    return again[block], float(kept), float(stored[again].max(initial=0.0))
+    return again[block], float(kept), float((stored - stored_too)[again].max(initial=0.0))
 
 
 @lru_cache(maxsize=64)

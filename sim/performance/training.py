@@ -4,7 +4,7 @@ Stage s works on micro-batches of b samples with r replicas of t GPUs each (tens
 samples, and each of its GPUs takes
 
     forward  = sum over operators of their share's time + sums of tensor parallelism (an all-reduce over t GPUs after
-               each operator that ends a split)
+              each operator that ends a split)
     backward = the same, + forward again of the blocks that are recomputed
 
 After the stage's last backward (or, overlapped, while it runs) the gradients of a GPU's share are summed over the
@@ -12,21 +12,28 @@ replicas, t groups at once, who share each node's network link; then the optimiz
 reduce-scatter and an all-gather), ZeRO 3 half as much again (Rajbhandari et al. 2020, arXiv:1910.02054, section 7);
 each replica steps only its part. What crosses a border is sent once, in parts, by the GPUs of a replica, and gathered
 again by those of the next (Narayanan et al. 2021, arXiv:2104.04473, section 4.1).
+
+A stage of several GPU types has parts; a replica of a part that has the share f and r replicas gets f b / r samples.
+The stage takes forward, backward and at its step as long as the slowest of its parts does in each. Its gradients are
+summed over the replicas of all parts at once, inside nodes at the rate of the slowest links that a part needs there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import numpy as np
 
 from sim.cluster import Links
+from sim.hardware import GpuType
 from sim.kernels.collectives import async_periods_s, parameter_server_s
 from sim.performance.calibration import Calibration
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from sim.performance.iteration import Iteration, pipeline_iteration
-from sim.performance.layout import StageGpus, by_node
+from sim.performance.layout import StageGpus, by_node, tensor_group
 from sim.performance.links import (
     ALGORITHMS,
     gang_allreduce_s,
@@ -34,18 +41,21 @@ from sim.performance.links import (
     inside,
     network_bytes_per_s,
     stage_link,
-    stage_transfer_s,
 )
 from sim.performance.memory import StageMemory, chunks_in_flight, does_not_fit, in_flight, stage_memory, weight_versions
+from sim.performance.messages import message_s
 from sim.performance.operator_time import update_time_s
 from sim.performance.recompute import recompute_s
+from sim.performance.running import Times, graph_sums
 from traces.errors import did_you_mean
 
 EXCHANGES = (*ALGORITHMS, "servers", "async-servers")
 """All-reduces, and parameter servers (one for each node of the gang), synchronous or asynchronous."""
+ROUNDING = 1e-9
+"""By which a replica may miss its sample: shares of a micro-batch round."""
 
-OpTimes = Callable[[int, float, StageGpus], tuple[np.ndarray, np.ndarray]]
-"""(ways of tensor parallelism, samples, stage) -> seconds of each operator forward and backward, float64 [ops] each."""
+OpTimes = Callable[[int, float, GpuType], Times]
+"""(ways of tensor parallelism, samples, GPU type) -> seconds of each operator of the model."""
 
 
 @dataclass(frozen=True)
@@ -64,62 +74,69 @@ class Strategy:
     """How gradients are exchanged: one of EXCHANGES."""
 
 
-def tensor_group(stage: StageGpus) -> tuple[tuple[int, ...], int]:
-    """GPUs on each node and racks of the replica of a stage that is spread most."""
-    t = stage.tensor
-    groups = [(stage.nodes[i : i + t], stage.racks[i : i + t]) for i in range(0, len(stage.nodes), t)]
-    nodes, racks = max(groups, key=lambda group: (len(set(group[1])), len(set(group[0]))))
-    return by_node(nodes), len(set(racks))
-
-
-def tensor_sums_s(
-    graph: OperatorGraph, samples: float, stage: StageGpus, links: Links, value_bytes: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of the all-reduce over a replica's GPUs after each operator, forward and backward: float64 [ops] each."""
-    group, racks = tensor_group(stage)
-    link = stage_link(stage, links)
-    sums = []
+@lru_cache(maxsize=1024)
+def tensor_sums(graph: OperatorGraph, samples: float, part: StageGpus, links: Links, value_bytes: int) -> Times:
+    """Seconds of the all-reduce over the GPUs of a replica after each operator, forward and backward."""
+    group, racks = tensor_group(part)
+    link, scale, sums = stage_link(part, links), samples * value_bytes / VALUE_BYTES, []
     for num_bytes in (graph.reduce_fwd_bytes, graph.reduce_bwd_bytes):
         sizes, which = np.unique(num_bytes, return_inverse=True)
-        scale = samples * value_bytes / VALUE_BYTES
-        took = [gang_allreduce_s(size * scale, stage.gpu, group, racks, links, link) if size else 0.0 for size in sizes]
+        took = [gang_allreduce_s(size * scale, part.gpu, group, racks, links, link) if size else 0.0 for size in sizes]
         sums.append(np.array(took)[which])
-    return sums[0], sums[1]
+    return Times(*sums)
+
+
+def slowest_inside(stage: StageGpus, links: Links) -> tuple[GpuType, str]:
+    """GPU type and link class of the slowest links within a node that a stage's replicas use to sum gradients.
+
+    Of several parts: of those that have two replicas on a node; where none has, none is used.
+    """
+    if not stage.parts:
+        return stage.gpu, stage_link(stage, links)
+    found = [(part.gpu, stage_link(part, links)) for part in stage.parts
+             if by_node(part.nodes[:: part.tensor])[0] > 1]  # fmt: skip
+    return min(found or [(stage.gpu, "")], key=lambda one: inside(one[0], links, one[1])[0])
 
 
 def gradients_s(
-    num_bytes: np.ndarray, stage: StageGpus, links: Links, how: Strategy, backward_s: np.ndarray, work_s: float
-) -> float:
-    """Seconds that the exchange of a stage's gradients over its replicas adds to an iteration.
+    num_bytes: float, stage: StageGpus, links: Links, how: Strategy, work_s: Sequence[float],
+    backward: tuple[np.ndarray, np.ndarray] | None = None,
+) -> float:  # fmt: skip
+    """Seconds that the exchange of a stage's gradients over its replicas, of all its parts, adds to an iteration.
 
     Parameters
     ----------
-    num_bytes : float64 [ops of the stage], a GPU's gradients.
-    backward_s : float64 [ops of the stage], the last backward pass; only read if the exchange overlaps with it.
-    work_s : computation and optimizer step of an iteration; only read if parameter servers are asynchronous.
+    num_bytes : a GPU's gradients.
+    work_s : computation and optimizer step of an iteration, of each part; only read if parameter servers are
+        asynchronous.
+    backward : float64 [ops of the stage] each, seconds of the last backward pass and bytes of gradients; only read if
+        the exchange overlaps with it.
     """
     t = stage.tensor
     nodes, racks = stage.nodes[::t], len(set(stage.racks[::t]))
+    if len(nodes) == 1:
+        return 0.0
     # The t groups of a node send at once over its one network link.
     shared = links if t == 1 else replace(
         links, network_gbytes_per_s=links.network_gbytes_per_s / t, rack_gbytes_per_s=links.rack_gbytes_per_s / t
     )  # fmt: skip
-    counts, link = by_node(nodes), stage_link(stage, links)
-    whole, factor = float(num_bytes.sum()), 1.5 if how.zero == 3 else 1.0
+    counts, (gpu, link) = by_node(nodes), slowest_inside(stage, links)
+    factor = 1.5 if how.zero == 3 else 1.0
     if how.exchange in ALGORITHMS:
-        if how.overlap:
-            return gang_exposed_s(backward_s, num_bytes, stage.gpu, counts, racks, shared, link, factor=factor)
-        return gang_allreduce_s(whole, stage.gpu, counts, racks, shared, link, how.exchange) * factor
-    if len(nodes) == 1 or whole == 0:
+        if how.overlap and backward is not None:
+            return gang_exposed_s(*backward, gpu, counts, racks, shared, link, factor=factor)
+        return gang_allreduce_s(num_bytes, gpu, counts, racks, shared, link, how.exchange) * factor
+    if num_bytes == 0:
         return 0.0
     # A node's workers share its network link; on one node they and the server share what joins its GPUs.
-    rate, latency_s = inside(stage.gpu, links, link)
+    rate, latency_s = inside(gpu, links, link)
     if len(counts) > 1:
         rate, latency_s = network_bytes_per_s(shared, racks) / counts[0], links.network_latency_s
     if how.exchange == "servers":
-        return float(parameter_server_s(whole, len(nodes), len(counts), rate, latency_s))
-    periods = async_periods_s(np.full(len(nodes), work_s), whole, len(counts), rate, latency_s)
-    return float(periods.max()) - work_s
+        return float(parameter_server_s(num_bytes, len(nodes), len(counts), rate, latency_s))
+    of_workers = np.repeat(np.array(work_s), [part.replicas for part in stage.all_parts])
+    periods = async_periods_s(of_workers, num_bytes, len(counts), rate, latency_s)
+    return float(periods.max()) - max(work_s)
 
 
 def train(
@@ -129,7 +146,7 @@ def train(
     spans: Sequence[tuple[int, int]],
     stages: Sequence[StageGpus],
     how: Strategy,
-    op_times_s: OpTimes,
+    op_times: OpTimes,
     links: Links,
     calibration: Calibration,
 ) -> Iteration:
@@ -141,48 +158,148 @@ def train(
     spans : first and last operator of each of v p stages, in order.
     stages : where each is; stage q of an interleaved pipeline is where stage q mod p is.
     """
-    micro, value_bytes = batch_size / how.micro_batches, calibration.value_bytes
-    scale = value_bytes / VALUE_BYTES
     count = len(spans)
     _check(how, count)
-    fwd, bwd, tensor, reduce, update = np.zeros((5, count))
-    for q, ((first, last), stage, graph) in enumerate(zip(spans, stages, graphs, strict=True)):
-        span, samples = slice(first, last + 1), micro / stage.replicas
-        forward, backward = op_times_s(stage.tensor, samples, stage)
-        if stage.tensor > 1:
-            sums = tensor_sums_s(graph, samples, stage, links, value_bytes)
-            forward, backward = forward + sums[0], backward + sums[1]
-            tensor[q] = sums[0][span].sum() + sums[1][span].sum()
-        fwd[q], bwd[q] = forward[span].sum(), backward[span].sum()
-        if how.recompute:
-            bwd[q] += recompute_s(graph, forward, first, last)
-            if stage.tensor > 1:
-                tensor[q] += recompute_s(graph, sums[0], first, last)
-        dense = graph.weight_params[span] - graph.sparse_params[span]
-        update[q] = update_time_s(dense.sum() / (stage.replicas if how.zero else 1), stage.gpu, calibration)
-        # Asynchronous, the exchange follows each micro-batch.
-        passes = 1 if how.schedule == "async" else how.micro_batches
-        work_s = passes * (fwd[q] + bwd[q]) + update[q]
-        reduce[q] = gradients_s(value_bytes * dense, stage, links, how, backward[span], work_s)
+    job = _Job(graphs, spans, stages, batch_size, how, op_times, links, calibration)
+    fwd, bwd, tensor, reduce, update = np.array([job.stage_s(q) for q in range(count)]).T
+    samples = job.micro * job.scale
     there, back = np.zeros((2, count - 1))
     for q in range(count - 1):
-        cut, samples = spans[q][1], micro * scale
-        there[q] = _message_s(model, graphs[q + 1], cut, samples, stages[q], stages[q + 1], links)
-        back[q] = _message_s(model, graphs[q], cut, samples, stages[q + 1], stages[q], links)
-    memory = _memory(graphs, spans, stages, how, micro, value_bytes)
+        cut = spans[q][1]
+        there[q] = message_s(model, graphs[q + 1], cut, samples, stages[q], stages[q + 1], links)
+        back[q] = message_s(model, graphs[q], cut, samples, stages[q + 1], stages[q], links)
+    nearest = [job.nearest(s) for s in range(job.devices)]
     result = pipeline_iteration(
         how.schedule, fwd, bwd, there, how.micro_batches, reduce, update,
-        tuple(one.total_gib for one in memory), comm_bwd=back, tensor=tensor, chunks=how.chunks,
+        tuple(memory.total_gib for _, memory in nearest), comm_bwd=back, tensor=tensor, chunks=how.chunks,
         blocking=how.blocking,
     )  # fmt: skip
-    for s, (stage, one) in enumerate(zip(stages, memory, strict=False)):
-        if micro < stage.replicas:
-            ways = f" ({stage.replicas} replicas)" if stage.tensor > 1 else ""
-            gpus = f"{len(stage.nodes)} GPUs{ways}"
-            return result.without_fit(f"stage {s} has {gpus} for {micro:g} samples of a micro-batch")
-        if reason := does_not_fit(s, stage.gpu.name, one, stage.gpu.memory_gib):
+    for s, (part, memory) in enumerate(nearest):
+        helps = partial(job.helps, s=s, part=part, memory=memory)
+        if reason := job.starved(s) or does_not_fit(s, part.gpu.name, memory, part.gpu.memory_gib, helps):
             return result.without_fit(reason)
     return result
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The stages of a job (as `train` is given them), and what each takes and needs."""
+
+    graphs: Sequence[OperatorGraph]
+    spans: Sequence[tuple[int, int]]
+    stages: Sequence[StageGpus]
+    batch_size: float
+    how: Strategy
+    op_times: OpTimes
+    links: Links
+    calibration: Calibration
+
+    @property
+    def micro(self) -> float:
+        """Samples of a micro-batch."""
+        return self.batch_size / self.how.micro_batches
+
+    @property
+    def scale(self) -> float:
+        """Bytes of a value over those that graphs count with."""
+        return self.calibration.value_bytes / VALUE_BYTES
+
+    @property
+    def devices(self) -> int:
+        """Stages that have GPUs of their own."""
+        return len(self.spans) // self.how.chunks
+
+    def samples(self, part: StageGpus) -> float:
+        """Samples of a micro-batch that a replica of the part works on."""
+        return self.micro * part.share / part.replicas
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def stage_s(self, q: int) -> tuple[float, float, float, float, float]:
+        """Seconds forward, backward, of both in sums of tensor parallelism, of the gradients' sum, of the step."""
+        stage, graph, (first, last), how = self.stages[q], self.graphs[q], self.spans[q], self.how
+        took = [self._part_s(q, part) for part in stage.all_parts]
+        (fwd, there), (bwd, back) = max(one[0] for one in took), max(one[1] for one in took)
+        dense = graph_sums(graph).dense(first, last)
+        stepped = dense / (stage.replicas if how.zero else 1)
+        steps = [update_time_s(stepped, part.gpu, self.calibration) for part in stage.all_parts]
+        # Asynchronous, the exchange follows each micro-batch.
+        passes = 1 if how.schedule == "async" else how.micro_batches
+        work = [passes * (f + b) + step for ((f, _), (b, _)), step in zip(took, steps, strict=True)]
+        num_bytes = self.calibration.value_bytes
+        overlapped = self._last_backward(q) if how.overlap else None
+        reduce = gradients_s(num_bytes * dense, stage, self.links, how, work, overlapped)
+        return fwd, bwd, there + back, reduce, max(steps)
+
+    def _part_s(self, q: int, part: StageGpus) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Seconds of a part forward and backward, each with the sums of tensor parallelism that are in it."""
+        graph, span = self.graphs[q], self.spans[q]
+        times = self.op_times(part.tensor, self.samples(part), part.gpu)
+        fwd, bwd, there, back = times.fwd(*span), times.bwd(*span), 0.0, 0.0
+        if self.how.recompute:
+            bwd += recompute_s(graph, times.fwd_s, *span)
+        if part.tensor > 1:
+            sums = self._sums(q, part)
+            there, back = sums.fwd(*span), sums.bwd(*span)
+            if self.how.recompute:
+                back += recompute_s(graph, sums.fwd_s, *span)
+        return (fwd + there, there), (bwd + back, back)
+
+    def _sums(self, q: int, part: StageGpus) -> Times:
+        """The sums of tensor parallelism after each operator."""
+        return tensor_sums(self.graphs[q], self.samples(part), part, self.links, self.calibration.value_bytes)
+
+    def _last_backward(self, q: int) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds of each operator's last backward pass, in the part that takes longest, and bytes of its gradients."""
+        graph, span, passes = self.graphs[q], slice(self.spans[q][0], self.spans[q][1] + 1), []
+        for part in self.stages[q].all_parts:
+            took = self.op_times(part.tensor, self.samples(part), part.gpu).bwd_s[span]
+            passes.append(took + self._sums(q, part).bwd_s[span] if part.tensor > 1 else took)
+        dense = graph.weight_params[span] - graph.sparse_params[span]
+        return max(passes, key=np.sum), self.calibration.value_bytes * dense
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def memory(self, s: int, part: StageGpus) -> StageMemory:
+        """What a GPU of a part of a device needs."""
+        how, p, m, v = self.how, self.devices, self.how.micro_batches, self.how.chunks
+        return stage_memory(
+            self.graphs[s], self.spans[s::p], self.samples(part),
+            chunks_in_flight(s, p, m, v) if v > 1 else in_flight(how.schedule, s, p, m),
+            replicas=self.stages[s].replicas, zero=how.zero, recompute=how.recompute,
+            versions=weight_versions(how.schedule, s, p), value_bytes=self.calibration.value_bytes,
+        )  # fmt: skip
+
+    def nearest(self, s: int) -> tuple[StageGpus, StageMemory]:
+        """The part of a device whose GPUs are fullest, and what they need. Unknown memory is the fullest."""
+        needs = [(part, self.memory(s, part)) for part in self.stages[s].all_parts]
+        return needs[0] if len(needs) == 1 else max(
+            needs, key=lambda need: need[1].total_gib / (need[0].gpu.memory_gib or math.inf)
+        )  # fmt: skip
+
+    def starved(self, s: int) -> str:
+        """Why a device has too few samples for its replicas; '' where they are enough."""
+        stage = self.stages[s]
+        for part in stage.all_parts:
+            if self.samples(part) < 1 - ROUNDING:
+                ways = f" ({part.replicas} replicas)" if part.tensor > 1 else ""
+                of = f"{len(part.nodes)} {part.gpu.name}" if stage.parts else f"{len(part.nodes)} GPUs"
+                return f"stage {s} has {of}{ways} for {self.micro * part.share:g} samples of a micro-batch"
+        return ""
+
+    def helps(self, remedy: str, s: int, part: StageGpus, memory: StageMemory) -> bool:
+        """Whether a remedy, tried, makes a GPU of the part need less."""
+        how = self.how
+        if remedy == "more stages":
+            return any(first < last for first, last in self.spans[s :: self.devices])
+        if remedy == "tensor parallelism":
+            return self.graphs[s].profile is None and bool(self.graphs[s].split.any())
+        tried = {
+            "recompute": replace(how, recompute=True),
+            "more micro-batches": replace(how, micro_batches=2 * how.micro_batches),
+            **{f"ZeRO {zero}": replace(how, zero=zero) for zero in (1, 2, 3)},
+        }[remedy]
+        return replace(self, how=tried).memory(s, part).total_gib < memory.total_gib
 
 
 def _check(how: Strategy, stages: int) -> None:
@@ -199,42 +316,3 @@ def _check(how: Strategy, stages: int) -> None:
     if what:
         todo = did_you_mean(how.exchange, EXCHANGES) if how.exchange not in EXCHANGES else ""
         raise PerformanceError(what, got=how.exchange, allowed=allowed, todo=todo)
-
-
-def _message_s(
-    model: OperatorGraph, share: OperatorGraph, last_op: int, samples: float, sender: StageGpus, receiver: StageGpus,
-    links: Links,
-) -> float:
-    """Seconds of a micro-batch's message (activations or their gradients) across the border after `last_op`.
-
-    All of what crosses is sent once. What each GPU of a receiving replica needs whole is then gathered; of tensors that
-    are split among them each keeps its part. `share` is the graph of one of the receiver's GPUs.
-    """
-    whole = float(model.cut_bytes[last_op]) * samples
-    took = stage_transfer_s(whole, sender, receiver, links)
-    if receiver.tensor > 1:
-        # whole = kept + split, and a GPU's share of them is kept + split / t.
-        part = float(share.cut_bytes[last_op]) * samples
-        kept = max(0.0, whole - (whole - part) / (1 - 1 / receiver.tensor))
-        group, racks = tensor_group(receiver)
-        link = stage_link(receiver, links)
-        # An all-gather is the second half of a ring all-reduce.
-        took += gang_allreduce_s(kept / receiver.replicas, receiver.gpu, group, racks, links, link) / 2
-    return took
-
-
-def _memory(
-    graphs: Sequence[OperatorGraph], spans: Sequence[tuple[int, int]], stages: Sequence[StageGpus], how: Strategy,
-    micro: float, value_bytes: int,
-) -> list[StageMemory]:
-    """What a GPU of each device needs."""
-    p = len(spans) // how.chunks
-    out = []
-    for s in range(p):
-        m, v = how.micro_batches, how.chunks
-        held = chunks_in_flight(s, p, m, v) if v > 1 else in_flight(how.schedule, s, p, m)
-        out.append(stage_memory(
-            graphs[s], list(spans[s::p]), micro / stages[s].replicas, held, replicas=stages[s].replicas, zero=how.zero,
-            recompute=how.recompute, versions=weight_versions(how.schedule, s, p), value_bytes=value_bytes,
-        ))  # fmt: skip
-    return out

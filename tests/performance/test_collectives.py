@@ -17,8 +17,8 @@ from sim.performance.links import (
     PCIE_EFFICIENCY,
     network_bytes_per_s,
     node_bytes_per_s,
-    stage_transfer_s,
 )
+from sim.performance.messages import transfer_s
 
 
 def gang(*gpus: int) -> np.ndarray:
@@ -103,13 +103,13 @@ def at(name: str, *nodes: int, rack: int = 0) -> StageGpus:
     ],
 )
 def test_a_message_between_stages_by_hand(sender: StageGpus, receiver: StageGpus, seconds: float) -> None:
-    assert stage_transfer_s(1e9, sender, receiver, LINKS) == pytest.approx(seconds)
+    assert transfer_s(1e9, sender, receiver, LINKS) == pytest.approx(seconds)
 
 
 @given(st.integers(1, 12), st.integers(1, 12))
 def test_no_byte_is_lost_between_any_replica_counts(a: int, b: int) -> None:
     """A stage on one node, the next on another: the whole message passes one network link."""
-    took = stage_transfer_s(1e9, at("T4", *[0] * a), at("T4", *[1] * b), LINKS)
+    took = transfer_s(1e9, at("T4", *[0] * a), at("T4", *[1] * b), LINKS)
     assert took == pytest.approx(0.5 + 1e9 / 9e9)
 
 

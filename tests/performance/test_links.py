@@ -29,8 +29,8 @@ from sim.performance.links import (
     pcie_generation,
     relative_speeds,
     stage_link,
-    stage_transfer_s,
 )
+from sim.performance.messages import transfer_s
 
 V100, T4, A100 = gpu_type("V100"), gpu_type("T4"), gpu_type("A100")
 BOX = Links(gpus_per_nvlink=2, gpus_per_switch=2, gpus_per_socket=4)
@@ -158,7 +158,7 @@ def test_the_worst_node_of_a_stage_counts_and_slots_come_from_the_cluster() -> N
 
 def test_a_message_between_stages_takes_the_link_of_its_two_gpus() -> None:
     one, near, far = (StageGpus(T4, (0,), (0,), slots=(slot,)) for slot in (0, 1, 7))
-    took = [stage_transfer_s(1e9, one, other, BOX) for other in (near, far)]
+    took = [transfer_s(1e9, one, other, BOX) for other in (near, far)]
     expected = [(link_class(name, "gpus")) for name in ("pcie3-switch", "qpi")]
     assert took == pytest.approx([link.latency_s + 1e9 / link.bytes_per_s for link in expected])
 

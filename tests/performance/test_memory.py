@@ -144,11 +144,12 @@ def test_tables_with_sparse_gradients_have_no_gradient() -> None:
 
 
 def test_recomputation_by_hand() -> None:
-    """The sample (100) enters block 0; a's 20 and b's 40 enter block 1. It stores 710 at most, block 0 1,100."""
+    """The sample (100) enters block 0, a's 20 and b's 40 enter block 1. Block 1 stores 710, block 0 1,100, of which the
+    sample is there already."""
     again, kept, once = recomputed_blocks(small(), 0, 3)
-    assert again.all() and kept == 100 + 20 + 40 and once == 1100
+    assert again.all() and kept == 100 + 20 + 40 and once == 1100 - 100
     got = stage_memory(small(), [(0, 3)], 3, 4, recompute=True)
-    assert got.activations_gib * GIB == 4 * 3 * 160 and got.recomputed_gib * GIB == 3 * 1100
+    assert got.activations_gib * GIB == 4 * 3 * 160 and got.recomputed_gib * GIB == 3 * 1000
     assert recompute_s(small(), np.array([1.0, 2.0, 4.0, 8.0]), 0, 3) == 15.0
 
 
@@ -165,7 +166,17 @@ def test_a_recomputed_transformer_layer_keeps_its_input() -> None:
     layers = np.flatnonzero((graph.block >= 10) & (graph.block < 20))
     again, kept, once = recomputed_blocks(graph, int(layers[0]), int(layers[-1]))
     assert again.all() and kept == 10 * 2 * 1024 * 1600
-    assert once == pytest.approx(graph.stored_bytes[layers].sum() / 10)
+    # The layer's input is kept anyway: it is not stored once more while the layer is computed again.
+    assert once == pytest.approx(graph.stored_bytes[layers].sum() / 10 - 2 * 1024 * 1600)
+
+
+def test_recomputing_all_that_is_kept_once_takes_no_more_memory_and_no_less() -> None:
+    """One micro-batch and one layer: its input, and then its inside, is what is there without recomputation as well."""
+    graph = zoo_graph("gpt2-1.5b")
+    layer = np.flatnonzero(graph.block == 10)
+    span = [(int(layer[0]), int(layer[-1]))]
+    plain, again = (stage_memory(graph, span, 1, 1, recompute=one).total_gib for one in (False, True))
+    assert again == pytest.approx(plain, rel=1e-12)
 
 
 def test_recomputation_lengthens_backward_by_the_forward_pass() -> None:

@@ -1,0 +1,107 @@
+"""Messages between pipeline stages: activations forward, their gradients backward."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import lru_cache
+
+from sim.cluster import Links
+from sim.performance.graph import OperatorGraph
+from sim.performance.layout import StageGpus, tensor_group
+from sim.performance.links import (
+    gang_allreduce_s,
+    gang_link,
+    inside,
+    network_bytes_per_s,
+    node_bytes_per_s,
+    stage_link,
+)
+
+ROUNDING = 1e-12
+"""Of a micro-batch: a piece as small as this comes of rounding."""
+
+
+def message_s(
+    model: OperatorGraph, share: OperatorGraph, last_op: int, samples: float, sender: StageGpus, receiver: StageGpus,
+    links: Links,
+) -> float:  # fmt: skip
+    """Seconds of a micro-batch's message (activations or their gradients) across the border after `last_op`.
+
+    All of what crosses is sent once. What each GPU of a receiving replica needs whole is then gathered; of tensors that
+    are split among them each keeps its part. Where the receiver has several types, the slowest part's gathering counts.
+
+    Parameters
+    ----------
+    share : the graph of one of the receiver's GPUs.
+    samples : of a micro-batch, times the bytes of a value / VALUE_BYTES.
+    """
+    whole = float(model.cut_bytes[last_op]) * samples
+    took = transfer_s(whole, sender, receiver, links)
+    if receiver.tensor > 1:
+        # whole = kept + split, and a GPU's share of them is kept + split / t.
+        part = float(share.cut_bytes[last_op]) * samples
+        kept = max(0.0, whole - (whole - part) / (1 - 1 / receiver.tensor))
+        # An all-gather is the second half of a ring all-reduce.
+        took += max(
+            gang_allreduce_s(
+                kept * one.share / one.replicas, one.gpu, *tensor_group(one), links, stage_link(one, links)
+            )
+            for one in receiver.all_parts
+        ) / 2  # fmt: skip
+    return took
+
+
+def transfer_s(num_bytes: float, sender: StageGpus, receiver: StageGpus, links: Links) -> float:
+    """One micro-batch's message of `num_bytes` from a stage to the next; as long from there to here.
+
+    Each GPU of either side holds a stretch of the micro-batch's samples, in the order of the placement and as long as
+    its share, and sends each piece to whoever needs it; all pieces go at once. Pieces that leave a node share that
+    node's network link, those within a node their GPU's link; the message takes as long as the busiest link plus its
+    latency. The links within a node are those of the slower of the two types; where GPUs of a node are not joined
+    alike, all pieces of a GPU go over the slowest link class that one of them needs.
+    """
+    return max(latency_s + share * num_bytes / rate for rate, latency_s, share in _busiest(sender, receiver, links))
+
+
+@lru_cache(maxsize=65536)
+def _busiest(sender: StageGpus, receiver: StageGpus, links: Links) -> tuple[tuple[float, float, float], ...]:
+    """Of each kind of link: bytes/s, latency (s), and the most that one of them carries, of the whole message."""
+    load: defaultdict[tuple[str, int, int], float] = defaultdict(float)
+    near: dict[tuple[str, int, int], tuple[float, float]] = {}
+    a, b, i, j = _ends(sender), _ends(receiver), 0, 0
+    at = 0.0
+    while i < len(a) and j < len(b):
+        (a_end, a_one, a_index), (b_end, b_one, b_index) = a[i], b[j]
+        until = min(a_end, b_end)
+        piece, at = until - at, until
+        if sender.nodes[i] == receiver.nodes[j]:
+            gpu = min(a_one.gpu, b_one.gpu, key=node_bytes_per_s)
+            slots = (a_one.slots[a_index], b_one.slots[b_index]) if a_one.slots and b_one.slots else ()
+            link = inside(gpu, links, gang_link(gpu, slots, links))
+            for port in (("gpu out", i, 0), ("gpu in", j, 0)):
+                load[port] += piece
+                near[port] = min(near.get(port, link), link)
+        else:
+            racks = 1 + (sender.racks[i] != receiver.racks[j])
+            load["node out", sender.nodes[i], racks] += piece
+            load["node in", receiver.nodes[j], racks] += piece
+        # Shares may round, so that ends that meet differ in the last bit: that is no piece of its own.
+        i, j = i + (a_end <= until + ROUNDING), j + (b_end <= until + ROUNDING)
+    far = {r: (network_bytes_per_s(links, r), links.network_latency_s) for r in {port[2] for port in load} - {0}}
+    most: defaultdict[tuple[float, float], float] = defaultdict(float)
+    for port, share in load.items():
+        link = far[port[2]] if port[2] else near[port]
+        most[link] = max(most[link], share)
+    return tuple((*link, share) for link, share in most.items())
+
+
+def _ends(stage: StageGpus) -> list[tuple[float, StageGpus, int]]:
+    """For each GPU of a stage: where its stretch of the micro-batch ends (of 1), its part, and its place there."""
+    ends, begin = [], 0.0
+    for part in stage.all_parts:
+        n = len(part.nodes)
+        ends += [(begin + part.share * (i + 1) / n, part, i) for i in range(n)]
+        begin += part.share
+    # Whatever the shares round to, the last stretch ends with the micro-batch.
+    ends[-1] = (1.0, *ends[-1][1:])
+    return ends

@@ -1,0 +1,81 @@
+"""What consecutive operators add up to, in constant time: running sums, and running maxima over powers of two."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from sim.performance.graph import OperatorGraph
+
+
+class Sums:
+    """Sums of a column over operators first to last (inclusive).
+
+    Added up in extended precision, so that a sum is wrong by no more than the last bit of the whole column's. Without
+    NaN or infinity, which would spread to the operators behind them.
+    """
+
+    def __init__(self, column: np.ndarray) -> None:
+        self._before = array("d", [0.0])
+        self._before.frombytes(np.cumsum(column, dtype=np.longdouble).astype(np.float64).tobytes())
+
+    def __call__(self, first: int, last: int) -> float:
+        return self._before[last + 1] - self._before[first]
+
+
+class Maxima:
+    """Largest value of a column among operators first to last (inclusive)."""
+
+    def __init__(self, column: np.ndarray) -> None:
+        self._of_power = [array("d", np.asarray(column, dtype=np.float64).tobytes())]
+        top, reach = np.asarray(column, dtype=np.float64), 1
+        while 2 * reach <= len(column):
+            top = np.maximum(top[:-reach], top[reach:])
+            self._of_power.append(array("d", top.tobytes()))
+            reach *= 2
+
+    def __call__(self, first: int, last: int) -> float:
+        power = (last - first + 1).bit_length() - 1
+        row = self._of_power[power]
+        return max(row[first], row[last + 1 - (1 << power)])
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """Seconds of each operator forward and backward: float64 [ops] each."""
+
+    fwd_s: np.ndarray
+    bwd_s: np.ndarray
+
+    @cached_property
+    def fwd(self) -> Sums:
+        return Sums(self.fwd_s)
+
+    @cached_property
+    def bwd(self) -> Sums:
+        return Sums(self.bwd_s)
+
+
+class GraphSums:
+    """A graph's parameters, and bytes of a sample, over consecutive operators.
+
+    Attributes
+    ----------
+    params, sparse, dense : trainable parameters, those of tables hardly touched, the rest.
+    stored : bytes kept for the backward pass.
+    passing : bytes that the largest operator reads and writes.
+    """
+
+    def __init__(self, graph: OperatorGraph) -> None:
+        self.params, self.sparse = Sums(graph.weight_params), Sums(graph.sparse_params)
+        self.dense = Sums(graph.weight_params - graph.sparse_params)
+        self.stored, self.passing = Sums(graph.stored_bytes), Maxima(graph.in_bytes + graph.out_bytes)
+
+
+@lru_cache(maxsize=256)
+def graph_sums(graph: OperatorGraph) -> GraphSums:
+    """The running sums of a graph, remembered."""
+    return GraphSums(graph)
