@@ -82,16 +82,17 @@ class Problem:
     @cached_property
     def unit(self) -> int:
         """GPUs are counted in multiples of this: ceil(budget / units), at most one GPU a sample."""
-        return min(math.ceil(self.budget / self._units), self.batch_size)
+        return min(math.ceil(self.budget / self.units), self.batch_size)
 
     @property
-    def _units(self) -> int:
+    def units(self) -> int:
+        """Units that the budget is divided into, at most."""
         return UNITS.get(len(self.types), MANY_TYPES_UNITS)
 
     @cached_property
     def total(self) -> int:
         """Units that a plan may use."""
-        return min(self._units, self.budget // self.unit)
+        return min(self.units, self.budget // self.unit)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

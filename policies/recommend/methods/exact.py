@@ -14,15 +14,28 @@ from policies.recommend.request import Request
 from policies.recommend.search import candidates, whole_gang
 from sim.api import Plan
 
+STEP = 4
+"""A coarse unit is so many times the next finer one."""
 
-def problem(request: Request, members: Sequence[int]) -> Problem:
-    """The partition problem on some of the types."""
+
+def problem(request: Request, members: Sequence[int], budget: int | None = None) -> Problem:
+    """The partition problem on some of the types, with at most `budget` GPUs (None: as many as the request allows)."""
     fleet = request.fleet
     counts = tuple(fleet.counts[t] for t in members)
     return Problem(
         request.performance, request.model, request.batch_size, tuple(fleet.types[t] for t in members), counts,
-        tuple(fleet.node_gpus[t] for t in members), min(request.budget, sum(counts)),
+        tuple(fleet.node_gpus[t] for t in members), min(budget or request.budget, request.budget, sum(counts)),
     )
+
+
+def scales(request: Request, members: Sequence[int]) -> Iterator[Problem]:
+    """The problem at several scales: the whole budget in coarse units, and parts of it in finer ones, down to 1 GPU."""
+    whole = problem(request, members)
+    yield whole
+    unit = whole.unit
+    while unit > 1:
+        unit = -(-unit // STEP)
+        yield problem(request, members, unit * whole.units)
 
 
 def propose(request: Request) -> Iterator[Plan]:
@@ -32,8 +45,9 @@ def propose(request: Request) -> Iterator[Plan]:
     """
     present = request.fleet.present
     for t in present:
-        alone = problem(request, [t])
-        yield from candidates(alone)
-        yield from whole_gang(alone)
+        for alone in scales(request, [t]):
+            yield from candidates(alone)
+        yield from whole_gang(problem(request, [t]))
     if not request.space.single_type and len(present) > 1 and request.budget > 1:
-        yield from candidates(problem(request, present))
+        for together in scales(request, present):
+            yield from candidates(together)
