@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from policies.recommend.policy import RecommendPolicy
 
@@ -11,7 +12,9 @@ from policies.recommend.policy import RecommendPolicy
 class Hetero(RecommendPolicy):
     """Plans each job over mixed GPU types: pipeline stages of its model, each on its own type and count.
 
-    A job starts with the best plan that fits and does not waste GPUs that others ask for (`efficiency`), and moves
-    to a better one when that pays (`move_gain`). Worker sizes are not used: the plan sizes the gang, up to
-    `max_scale` times the one asked for.
+    GPUs have prices that follow demand; a job starts on the plan that costs it least among those that fit, and moves
+    when another one costs so much less that the restart pays. Worker sizes are not used: the plan sizes the gang, up
+    to `max_scale` times the one asked for.
     """
+
+    methods: ClassVar[tuple[str, ...]] = ("exact", "uneven")

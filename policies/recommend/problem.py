@@ -150,13 +150,17 @@ class Problem:
             a_parameter_s = self.performance.update_s(self.model, 0, len(graph) - 1, gpu) / max(running[-1], 1.0)
             out[:, :, t, :] = (a_parameter_s * params)[:, :, None]
             for q, size in enumerate(self.sizes):
-                full, rest = divmod(size * self.unit, self.node_gpus[t])
-                nodes = (self.node_gpus[t],) * full + ((rest,) if rest else ())
                 if size * self.unit > 1:
-                    start, s_per_byte = self.performance.allreduce_lines(gpu, nodes)
+                    start, s_per_byte = self.allreduce_lines(t, size * self.unit)
                     num_bytes = self.performance.value_bytes * params
                     out[:, :, t, q] += (start + num_bytes[:, :, None] * s_per_byte).min(axis=2)
         return out
+
+    def allreduce_lines(self, t: int, gpus: int) -> tuple[np.ndarray, np.ndarray]:
+        """An all-reduce over GPUs of a type on full nodes: least of start_s + bytes x s_per_byte; float64 [2] each."""
+        full, rest = divmod(gpus, self.node_gpus[t])
+        nodes = (self.node_gpus[t],) * full + ((rest,) if rest else ())
+        return self.performance.allreduce_lines(self.types[t], nodes)
 
     def border_s(self, m: int) -> np.ndarray:
         """float64 [B + 1, T, T]: transfer of a micro-batch before block k, there and back (module text)."""

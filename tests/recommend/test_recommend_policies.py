@@ -23,6 +23,8 @@ from traces.trace import Trace
 V100, P100, T4 = (gpu_type(name) for name in ("V100", "P100", "T4"))
 PERFORMANCE = Performance()
 ANY = 2**64 - 1
+FAST = {"hour_usd": 1e6}
+"""An hour worth so much that the price of GPUs does not matter: the fastest plan."""
 
 
 def cluster(*nodes, types=(V100, P100, T4)):
@@ -83,11 +85,11 @@ def started(desk):
     return [row for row, _ in desk.decide().start]
 
 
-# -- starting and waiting ----------------------------------------------------------------------------------
+# -- starting ----------------------------------------------------------------------------------
 
 
 def test_the_first_job_gets_the_fastest_type_and_the_next_what_is_left():
-    desk = Desk(Hetero(patience=100.0), cluster((2, 1), (0, 1)), [("resnet50", 64, 1)] * 3)
+    desk = Desk(Hetero(max_scale=1.0), cluster((2, 1), (0, 1)), [("resnet50", 64, 1)] * 3)
     assert started(desk) == [0, 1]
     assert desk.types_of(0) == ["V100"] and desk.types_of(1) == ["T4"]
     assert started(desk) == []
@@ -96,31 +98,22 @@ def test_the_first_job_gets_the_fastest_type_and_the_next_what_is_left():
     assert desk.types_of(2) == ["V100"]
 
 
-def test_an_impatient_job_starts_at_once_and_a_patient_one_waits_for_its_best_plan():
-    """T4 takes more than twice as long as V100 here: patience 2 waits, patience 100 does not."""
-    times = [PERFORMANCE.data_parallel("resnet50", 64, gpu, (1,)).iteration_s for gpu in (V100, T4)]
-    assert times[1] > 2 * times[0]
-    for patience, count in ((2.0, 1), (100.0, 2)):
-        desk = Desk(Hetero(patience=patience), cluster((2, 1), (0, 1)), [("resnet50", 64, 1)] * 2)
-        assert len(started(desk)) == count
-
-
-def test_cost_prefers_the_cheap_type_within_the_time_bound():
-    """Per dollar the T4 is better, but only a wide bound allows it."""
+def test_the_cheapest_type_is_taken_where_time_is_worth_nothing():
+    """Per dollar the T4 is better, but slower."""
     alone = [(PERFORMANCE.data_parallel("resnet50", 64, gpu, (1,)), gpu) for gpu in (V100, T4)]
     usd = [iteration.iteration_s * gpu.price_usd_per_h for iteration, gpu in alone]
-    assert usd[1] < usd[0]
-    for within, name in ((1.0, "V100"), (10.0, "T4")):
-        desk = Desk(Hetero(objective="cost", within=within), cluster((0, 1), (2, 1)), [("resnet50", 64, 1)])
+    assert usd[1] < usd[0] and alone[0][0].iteration_s < alone[1][0].iteration_s
+    for hour_usd, name in ((1e6, "V100"), (0.0, "T4")):
+        desk = Desk(Hetero(hour_usd=hour_usd, max_scale=1.0), cluster((0, 1), (2, 1)), [("resnet50", 64, 1)])
         desk.decide()
         assert desk.types_of(0) == [name]
 
 
 def test_a_job_is_passed_over_unless_depth_is_one():
-    """Job 0 takes one of four GPUs; job 1 wants all four and nothing less; job 2 fits."""
-    jobs = [("resnet50", 32, 1), ("resnet50", 512, 4), ("resnet50", 32, 1)]
+    """Job 0 takes the V100, job 1 may use no other type, job 2 fits on the T4."""
+    jobs = [("resnet50", 32, 1, {"types": 0b001})] * 2 + [("resnet50", 32, 1)]
     for depth, expected in ((1000, [0, 2]), (1, [0])):
-        desk = Desk(Hetero(patience=1.0, depth=depth), cluster((0, 4)), jobs)
+        desk = Desk(Hetero(depth=depth), cluster((0, 1), (2, 1)), jobs)
         assert started(desk) + started(desk) == expected
 
 
@@ -134,7 +127,7 @@ def test_queue_order():
 
 def test_the_budget_is_a_multiple_of_the_gang():
     for scale, most in ((1.0, 2), (2.0, 4), (0.5, 1)):
-        desk = Desk(Hetero(max_scale=scale), cluster((0, 8)), [("resnet50", 1024, 2)])
+        desk = Desk(Hetero(max_scale=scale, **FAST), cluster((0, 8)), [("resnet50", 1024, 2)])
         desk.decide()
         assert desk.held[0].gpus.size == most
 
@@ -144,7 +137,7 @@ def test_the_budget_is_a_multiple_of_the_gang():
 
 def test_a_gang_goes_to_the_fullest_node_that_holds_it():
     """Nodes of 8 and 4 idle GPUs: two GPUs go to the second."""
-    desk = Desk(Hetero(), cluster((0, 8), (0, 4)), [("resnet50", 256, 2)])
+    desk = Desk(Hetero(max_scale=1.0, **FAST), cluster((0, 8), (0, 4)), [("resnet50", 256, 2)])
     desk.decide()
     assert desk.view.cluster.gpu_node[desk.held[0].gpus].tolist() == [1, 1]
 
@@ -167,7 +160,7 @@ def test_homogeneous_rejects_what_only_a_mixture_holds():
 
 def test_shares_of_a_gpu_pack():
     """Four halves on two V100 fill them; a fifth goes to the T4."""
-    desk = Desk(Hetero(patience=100.0), cluster((0, 2), (2, 1)), [("resnet50", 32, 1, {"milli": 500})] * 5)
+    desk = Desk(Hetero(), cluster((0, 2), (2, 1)), [("resnet50", 32, 1, {"milli": 500})] * 5)
     decision = desk.decide()
     assert [desk.types_of(row)[0] for row in range(5)] == ["V100"] * 4 + ["T4"]
     assert all(placement.plan is None for _, placement in decision.start)
@@ -180,7 +173,7 @@ def test_shares_of_a_gpu_pack():
 def test_the_wish_for_a_type_is_kept():
     """Bit 2: T4 only, although V100 are idle."""
     jobs = [("resnet50", 64, 1, {"types": 0b100}), ("resnet50", 32, 1, {"types": 0b100, "milli": 300})]
-    desk = Desk(Hetero(), cluster((0, 4), (2, 2)), jobs)
+    desk = Desk(Hetero(max_scale=1.0), cluster((0, 4), (2, 2)), jobs)
     desk.decide()
     assert desk.types_of(0) == ["T4"] and desk.types_of(1) == ["T4"]
 
@@ -188,14 +181,14 @@ def test_the_wish_for_a_type_is_kept():
 def test_a_quota_is_kept_and_others_go_on():
     """Tenant 0 may hold two GPUs: its second job waits, while tenant 1 starts."""
     jobs = [("resnet50", 256, 2), ("resnet50", 256, 2), ("resnet50", 256, 2, {"vc": 1})]
-    desk = Desk(Hetero(patience=1.0), cluster((0, 8)), jobs, vcs=("a", "b"), quota_gpus=[2, 8])
+    desk = Desk(Hetero(max_scale=1.0, **FAST), cluster((0, 8)), jobs, vcs=("a", "b"), quota_gpus=[2, 8])
     assert started(desk) == [0, 2]
 
 
 def test_a_gang_beyond_its_quota_is_planned_smaller_or_rejected():
     other = ("resnet50", 512, 4, {"vc": 1}), ("resnet50", 512, 4, {"vc": 1, "milli": 500})
     jobs = [("resnet50", 512, 4), *other]
-    desk = Desk(Hetero(), cluster((0, 8)), jobs, vcs=("a", "b"), quota_gpus=[2, 0])
+    desk = Desk(Hetero(**FAST), cluster((0, 8)), jobs, vcs=("a", "b"), quota_gpus=[2, 0])
     decision = desk.decide()
     assert desk.held[0].gpus.size == 2
     assert [row for row, _ in decision.reject] == [1, 2]
@@ -219,10 +212,9 @@ def test_what_cannot_be_planned_is_told_before_the_run():
             Desk(Hetero(), cluster((0, 1)), [job])
     with pytest.raises(HetsimError, match="unknown model"):
         Desk(Hetero(), cluster((0, 1)), [("resnet51", 64, 1)])
-    for bad in ({"patience": 0.5}, {"within": 0.0}, {"max_scale": 0.0}, {"depth": 0},
-                {"efficiency": -0.1}, {"move_gain": -1.0}):
+    for bad in ({"hour_usd": -1.0}, {"max_scale": 0.0}, {"move_gain": -1.0}, {"planning_s": -1.0}, {"depth": 0}):
         with pytest.raises(PolicyError, match="value not allowed"):
-            Desk(Hetero(**bad), cluster((0, 1)), [("resnet50", 64, 1)])
+            Hetero.from_settings(bad)
 
 
 def test_plans_are_worked_out_once_a_class(monkeypatch):
@@ -251,12 +243,12 @@ jobs = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(
     st.lists(jobs, min_size=1, max_size=25), st.sampled_from([Hetero, Homogeneous]),
-    st.sampled_from(["time", "cost"]), st.sampled_from([1.0, 3.0, 100.0]), st.sampled_from([1, 1000]),
+    st.sampled_from([0.0, 5.0, 1e6]), st.sampled_from([0.0, 4.0]), st.sampled_from([1, 1000]),
 )
-def test_no_decision_is_illegal_and_every_job_leaves(rows, kind, objective, patience, depth):
+def test_no_decision_is_illegal_and_every_job_leaves(rows, kind, hour_usd, move_gain, depth):
     """The engine's ledger refuses a GPU used twice, a wrong type, a plan that does not match: none occurs."""
     batch = {"gpt2-1.5b": 1, "resnet50": 32, "vgg16": 32, "lstm-lm": 20}
     trace = Trace.from_columns({
@@ -266,7 +258,7 @@ def test_no_decision_is_illegal_and_every_job_leaves(rows, kind, objective, pati
         "batch_size": [batch[r[0]] * r[1] * 4 for r in rows],
     })
     spec = cluster((0, 2), (0, 2), (1, 4), (2, 4))
-    result = run(kind(objective=objective, patience=patience, depth=depth), trace, spec)
+    result = run(kind(hour_usd=hour_usd, move_gain=move_gain, depth=depth), trace, spec)
     states = result.tables["jobs"].to_pandas()
     assert set(states.state) <= {"done", "rejected"}
     assert (states.reason[states.state == "rejected"] != "").all()
@@ -274,7 +266,7 @@ def test_no_decision_is_illegal_and_every_job_leaves(rows, kind, objective, pati
     for gpus in held.gpu_ids:
         if kind is Homogeneous:
             assert len(set(spec.gpu_type[gpus])) == 1
-    again = run(kind(objective=objective, patience=patience, depth=depth), trace, spec)
+    again = run(kind(hour_usd=hour_usd, move_gain=move_gain, depth=depth), trace, spec)
     assert all(result.tables[name].equals(again.tables[name]) for name in result.tables)
 
 
@@ -284,7 +276,7 @@ def test_one_job_alone_is_never_slower_on_mixed_types():
     for model, per_gpu in (("gpt2-1.5b", 1), ("bert-large", 4), ("vgg16", 32)):
         for gang in (1, 4, 8):
             times = []
-            for policy in (Hetero(), Homogeneous()):
+            for policy in (Hetero(**FAST), Homogeneous(**FAST)):
                 desk = Desk(policy, spec, [(model, per_gpu * gang, gang)])
                 starts = desk.decide().start
                 times.append(starts[0][1].plan.iteration_s if starts else np.inf)
