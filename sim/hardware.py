@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
@@ -19,8 +19,65 @@ where present, FP32 elsewhere (what PyTorch 1.7 to 1.11 does unasked). 'fp32' : 
 """
 
 
+PRICE_KINDS = ("on-demand", "spot")
+"""Of prices. Spot instances may be taken away at any time."""
+
+
 class HardwareError(HetsimError):
-    """An unknown GPU type or precision, or a catalogue entry that cannot be used."""
+    """An unknown GPU type, precision or kind of price, or a catalogue entry that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """What one provider asks for an hour.
+
+    Raises
+    ------
+    HardwareError
+        A figure that is impossible, or whose meaning is open: of what kind, for how many GPUs, in which money.
+    """
+
+    kind: str
+    """One of `PRICE_KINDS`."""
+    amount_per_h: float
+    """Of one GPU, or of the whole node; in `currency`."""
+    per: str
+    """'gpu' or 'node'."""
+    date: str
+    source: str
+    node_gpus: int = 0
+    """GPUs of the node that the amount is for."""
+    currency: str = "USD"
+    currency_per_usd: float = 0.0
+    """How many of the currency make a USD; of other currencies only."""
+
+    def __post_init__(self) -> None:
+        wrong = {
+            "the kind of a price": (self.kind, ", ".join(PRICE_KINDS), self.kind in PRICE_KINDS),
+            "a price": (self.amount_per_h, "a number from 0", 0 <= self.amount_per_h < math.inf),
+            "what a price is for": (self.per, "gpu or node", self.per in ("gpu", "node")),
+            "the GPUs of a price": (self.node_gpus, "node_gpus: 1 or more per node, none per gpu",
+                                    (self.node_gpus >= 1) == (self.per == "node") and self.node_gpus >= 0),
+            "the rate of a currency": (
+                f"{self.currency}, {self.currency_per_usd:g} a USD", "USD alone, or another with currency_per_usd",
+                (self.currency_per_usd > 0) == (self.currency != "USD") and 0 <= self.currency_per_usd < math.inf,
+            ),
+            "date and source of a price": (f"{self.date!r}, {self.source!r}", "both", bool(self.date and self.source)),
+        }
+        for what, (got, allowed, right) in wrong.items():
+            if not right:
+                raise HardwareError(f"{what} cannot be used", where=self.source, got=got, allowed=allowed)
+
+    @property
+    def usd_per_gpu_h(self) -> float:
+        """USD for a GPU-hour: a node's price is shared by its GPUs."""
+        return self.amount_per_h / (self.node_gpus or 1) / (self.currency_per_usd or 1.0)
+
+    def __str__(self) -> str:
+        """Where it comes from, in words."""
+        node = f", a node of {self.node_gpus}" if self.per == "node" else ""
+        money = "" if self.currency == "USD" else f", {self.currency_per_usd:g} {self.currency} a USD"
+        return f"{self.source}, {self.kind}, {self.date}{node}{money}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +113,26 @@ class GpuType:
     """Boost clock."""
     fp32_efficiency: float | None = None
     """`compute_efficiency` in single precision; None: nobody measured it, `compute_efficiency` is taken for it."""
+    prices: tuple[Price, ...] = ()
+    """What is known of its price; `price_usd_per_h` is the one that counts."""
+
+    def priced(self, price: Price | None) -> GpuType:
+        """The type at this price; None: it is unknown."""
+        return replace(self, price_usd_per_h=None if price is None else price.usd_per_gpu_h,
+                       cite={**self.cite, "price": "unknown" if price is None else str(price)})
+
+    def at(self, kind: str) -> GpuType:
+        """The type at its price of a kind, the first one that is known; else unknown.
+
+        Raises
+        ------
+        HardwareError
+            No such kind.
+        """
+        if kind not in PRICE_KINDS:
+            raise HardwareError("unknown kind of price", got=kind, allowed=", ".join(PRICE_KINDS),
+                                todo=did_you_mean(kind, PRICE_KINDS))
+        return self.priced(next((price for price in self.prices if price.kind == kind), None))
 
     @property
     def price_or_nan(self) -> float:
@@ -94,10 +171,13 @@ class GpuType:
 
 @cache
 def catalogue() -> Mapping[str, GpuType]:
-    """The GPU types that hetsim knows, by name; an entry without a price has an unknown one."""
+    """The GPU types that hetsim knows, by name, at their prices on demand."""
     table = tomllib.loads(files("sim").joinpath("gpus.toml").read_text("utf-8"))
-    unpriced = {"price_usd_per_h": None}
-    return {name: GpuType(**{"name": name, **unpriced, **entry}) for name, entry in table["gpu"].items()}
+    types = {}
+    for name, entry in table["gpu"].items():
+        prices = tuple(Price(**row) for row in entry.get("prices", ()))
+        types[name] = GpuType(**{**entry, "name": name, "price_usd_per_h": None, "prices": prices}).at("on-demand")
+    return types
 
 
 def gpu_type(name: str) -> GpuType:

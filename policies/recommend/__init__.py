@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from policies.recommend.errors import RecommendError
-from policies.recommend.planner import OBJECTIVES, Planner, ranked
+from policies.recommend.objective import OBJECTIVES, ranked
+from policies.recommend.planner import Planner
 from policies.recommend.request import Recommendation
 from sim.performance import GpuType, Performance
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from sim.cli import console, inputs, perf, results, run, schedulers
+from sim.cli import console, inputs, perf, recommend, results, run, schedulers
 from traces.errors import HetsimError
 
 __all__ = ["app", "main"]
@@ -76,6 +76,7 @@ app = _group("Simulate deep-learning training jobs on clusters of mixed GPU type
 app.callback()(_options)
 app.command()(run.run)
 app.command()(perf.perf)
+app.command()(recommend.recommend)
 app.command("policies")(schedulers.list_policies)
 app.command("check")(schedulers.check)
 app.command()(results.audit)

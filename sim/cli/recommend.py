@@ -1,0 +1,236 @@
+"""`hetsim recommend`: which GPUs to take for one job, how many of each type, and which part of the model goes where."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sim.cli import console, recommendinput, recommendtables
+from sim.cli.options import CLUSTER
+from sim.cli.recommendinput import Question
+
+if TYPE_CHECKING:
+    from policies.recommend.bounds import Bound
+    from policies.recommend.objective import Limits
+    from policies.recommend.request import Recommendation, Request
+
+
+def recommend(
+    model: Annotated[str | None, typer.Option("--model", help="A model (hetsim perf --list).")] = None,
+    graph: Annotated[Path | None, typer.Option(
+        "--graph", help="Instead: a graph file: ONNX, torch.export, PipeDream, dnn-partitioning, Piper.")] = None,
+    batch: Annotated[int, typer.Option("-b", "--batch", help="Samples of an iteration, all GPUs together.")] = 64,
+    gpus: Annotated[str | None, typer.Option(
+        metavar="TYPE[:COUNT],...", help="GPU types and how many there are; without a count: rent up to 64.")] = None,
+    cluster: Annotated[str | None, typer.Option(help=f"Instead: the GPUs, nodes, links and prices of it. {CLUSTER}"
+                                                )] = None,
+    node_gpus: Annotated[str, typer.Option(
+        metavar="N or TYPE:N,...", help="GPUs on a node.  [8, or the cluster's]")] = "",
+    max_gpus: Annotated[int | None, typer.Option(help="GPUs that a plan may use in all.  [all]")] = None,
+    objective: Annotated[str, typer.Option(help="time, cost, or front: all plans between them.")] = "time",
+    within: Annotated[str | None, typer.Option(
+        metavar="1.2x-best-time or 0.5s", help="Only plans whose iteration takes no longer.")] = None,
+    budget: Annotated[str | None, typer.Option(
+        metavar="3usd", help="Only plans that cost no more: the job with --iterations, else an iteration.")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Iterations of the job, for its cost and time.")] = None,
+    keep: Annotated[str | None, typer.Option(
+        metavar="4xV100+2xT4", help="Use exactly these GPUs, if the model fits there and the limits are kept.")] = None,
+    methods: Annotated[str, typer.Option(help="Methods that propose plans, by commas.  "
+                                         "[exact,uneven,pipedream,gpipe,piper,search]")] = "",
+    list_methods: Annotated[bool, typer.Option("--list-methods", help="List them.")] = False,
+    tensor: Annotated[str, typer.Option(help="Degrees of tensor parallelism, by commas.")] = "1",
+    micro_batches: Annotated[str, typer.Option(help="Numbers of micro-batches, by commas.")] = "1,2,4,8,16,32",
+    schedules: Annotated[str, typer.Option(help="Pipeline schedules, by commas: 1f1b, gpipe, async.")] = "1f1b",
+    recompute: Annotated[str, typer.Option(help="Recompute activations: never, maybe or always.")] = "never",
+    zero: Annotated[str, typer.Option(help="Stages of ZeRO, by commas.")] = "0",
+    mixed: Annotated[bool, typer.Option("--mixed/--no-mixed", help="Several GPU types in one stage.")] = True,
+    prices: Annotated[str, typer.Option(
+        metavar="on-demand, spot or FILE.toml", help="Prices of the catalogue by kind, or your own.")] = "on-demand",
+    seconds: Annotated[float, typer.Option(help="For the search method.")] = 5.0,
+    evaluations: Annotated[int | None, typer.Option(
+        help="Instead of --seconds: plans that it judges, for the same answer each time.")] = None,
+    seed: Annotated[int, typer.Option(help="Of methods that draw random numbers.")] = 0,
+    calibration: Annotated[str, typer.Option(
+        help="How well GPUs are used: tuned, eager, scripts, or a file of perf --calibrate.")] = "tuned",
+    measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
+    profiled_on: Annotated[str | None, typer.Option(
+        help="GPU type on which a graph file's times were measured, where it does not say.")] = None,
+    profiled_samples: Annotated[float | None, typer.Option(
+        help="Samples of the minibatch that a graph file's times are of, where it does not say.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List models and GPU types that can be asked about.")] = False,
+    out: Annotated[Path | None, typer.Option(
+        "-o", "--out", help="New folder: recommendation.json, plans.parquet, front.png, stages.png.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Recommend a plan for one job: stages of its model, and the GPU type and number of each.
+
+    \b
+    Examples:
+      hetsim recommend --model bert-large --batch 256 --gpus V100:16,T4:32,A100:8
+      hetsim recommend --model bert-large -b 256 --gpus V100:16,T4:32 --objective cost --within 1.2x-best-time
+      hetsim recommend --model gpt2-1.5b -b 64 --gpus V100,A100 --budget 30usd --iterations 10000
+      hetsim recommend --model resnet50 -b 256 --cluster mixed --objective front --out resnet50
+      hetsim recommend --model gpt3-13b -b 64 --gpus A100-80:32 --tensor 1,2,4,8 --recompute maybe --zero 0,1
+      hetsim recommend --graph model.onnx -b 32 --gpus V100:8,T4:8 --keep 4xV100
+    """
+    if list_methods:
+        console.show(recommendtables.methods_table())
+        return
+    if list_:
+        for table in recommendtables.lists(measured):
+            console.show(table)
+        return
+    asked = Question(
+        model, graph, batch, gpus, cluster, node_gpus, max_gpus, objective, within, budget, iterations, keep, methods,
+        tensor, micro_batches, schedules, recompute, zero, mixed, prices, seconds, evaluations, seed, calibration,
+        measured, profiled_on, profiled_samples,
+    )
+    request = recommendinput.request(asked)
+    if out is not None:
+        recommendinput.check_folder(out)
+    answer, found = _answer(asked, request)
+    if out is not None:
+        _write(out, answer, found)
+    if json:
+        console.show_json(answer)
+    else:
+        for table in recommendtables.tables(answer):
+            console.show(table)
+    if answer["kept"] is False:
+        console.say(answer["keep_reason"], style="bold yellow")
+
+
+def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """All that is said, and each plan that is worth having as one row."""
+    from policies.recommend import report
+    from policies.recommend.bounds import lower_bound
+    from policies.recommend.gather import gather
+    from policies.recommend.nofit import nothing_fits
+    from policies.recommend.objective import ranked
+    from policies.recommend.request import by_cost, by_counts
+    from sim.hardware import catalogue
+
+    began = time.perf_counter()
+    limits, methods = recommendinput.limits(asked), recommendinput.methods(asked)
+    with console.counting("steps") as update:
+        pool = gather(request, methods, asked.evaluations, update)
+        kept = _kept(asked, request, methods)
+    pool += kept
+    if not pool:
+        raise nothing_fits(request, list(catalogue().values()))
+    bound = lower_bound(request)
+    answer = _chosen(asked, request, pool, kept, limits, bound)
+    gaps = bound.gap(pool)
+    front = by_cost(limits.keep(pool))
+    if asked.objective == "front" and not front:
+        ranked(limits.keep(pool), "cost")  # raises: no price is known
+    answer |= {
+        "bound": {"iteration_s": report.known(bound.iteration_s), "usd_per_iteration": report.known(
+            bound.usd_per_iteration), "gap_time": report.known(gaps[0]), "gap_cost": report.known(gaps[1])},
+        "front": [report.plan_row(request, r, asked.iterations) for r in front],
+        "methods": list(methods), "plans_judged": request.evaluations, "wall_s": time.perf_counter() - began,
+    }
+    on_front = {id(r) for r in front}
+    rows = [
+        report.plan_row(request, r, asked.iterations)
+        | {"on_front": id(r) in on_front, "gpu_types": sum(n > 0 for n in r.counts)}
+        for r in by_counts(pool)
+    ]
+    return answer, rows
+
+
+def _write(out: Path, answer: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """All files into a temporary folder beside, which then is renamed: they are there whole or not at all."""
+    import json
+    import os
+    import shutil
+
+    import pandas as pd
+
+    from analysis.recommendation import draw
+
+    part = out.with_name(f".{out.name}.{os.getpid()}")
+    part.mkdir()
+    try:
+        (part / "recommendation.json").write_text(json.dumps(answer, allow_nan=False, indent=1) + "\n", "utf-8")
+        table = pd.json_normalize([{key: value for key, value in row.items() if key != "order"} for row in rows])
+        gpus = [name for name in table.columns if name.startswith("gpus.")]
+        money = ["usd_per_iteration", "usd_per_job", "job_s"]
+        table[gpus] = table[gpus].fillna(0).astype("int64")
+        table[money] = table[money].astype("float64")
+        table.to_parquet(part / "plans.parquet", index=False)
+        draw(part)
+        part.replace(out)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _kept(asked: Question, request: Request, methods: tuple[str, ...]) -> list[Recommendation]:
+    """The best plan on exactly the GPUs that are to be kept; empty: none fits, or none are."""
+    from policies.recommend.gather import gather
+
+    if asked.keep is None:
+        return []
+    counts = recommendinput.counts_to_keep(asked.keep, request.fleet)
+    on_them = recommendinput.exactly(request, counts)
+    return [r for r in gather(on_them, methods, asked.evaluations) if r.counts == counts]
+
+
+def _chosen(
+    asked: Question, request: Request, pool: list[Recommendation], kept: list[Recommendation], limits: Limits,
+    bound: Bound,
+) -> dict[str, Any]:
+    """The plan, the best on one type beside it, and what the one saves against the other."""
+    from policies.recommend import report
+    from policies.recommend.objective import ranked
+    from traces.errors import HetsimError
+
+    by = "time" if asked.objective == "front" else asked.objective
+    # A multiple of the best time is one of the best of all plans, whatever is kept.
+    limits = limits.absolute(min(r.iteration_s for r in pool))
+    best = ranked(pool, by, limits=limits)[0]
+    chosen, is_kept, reason = best, None if asked.keep is None else False, ""
+    if asked.keep is not None:
+        if not kept:
+            reason = f"{asked.keep} is not kept: the model does not fit there; this is the best plan instead"
+        else:
+            try:
+                chosen, is_kept = ranked(kept, by, limits=limits)[0], True
+            except HetsimError as error:
+                reason = f"{asked.keep} is not kept: {error}; this is the best plan instead"
+    try:
+        single = next(iter(ranked(report.on_one_type(pool), by, limits=limits)), None)
+    except HetsimError:
+        single = None
+    return {
+        **_described(asked, request, limits),
+        "plan": report.full(request, chosen, asked.iterations),
+        "kept": is_kept, "keep_reason": reason,
+        "better": report.plan_row(request, best, asked.iterations) if is_kept and best is not chosen else None,
+        "homogeneous": report.full(request, single, asked.iterations) if single is not None else None,
+        "saving": report.saving(request, chosen, single, by, bound, is_kept is True),
+    }
+
+
+def _described(asked: Question, request: Request, limits: Limits) -> dict[str, Any]:
+    """What was asked, as plain values."""
+    fleet = request.fleet
+    return {
+        "model": request.model, "batch_size": request.batch_size, "objective": asked.objective,
+        "within_s": limits.time_s, "budget_usd_per_iteration": limits.usd, "iterations": asked.iterations,
+        "keep": asked.keep, "max_gpus": request.budget, "seed": asked.seed,
+        "calibration": request.performance.calibration.name,
+        "gpus": [
+            {"gpu_type": gpu.name, "count": n, "node_gpus": size, "memory_gib": gpu.memory_gib,
+             "price_usd_per_h": gpu.price_usd_per_h, "price_source": _source(gpu.cite)}
+            for gpu, n, size in zip(fleet.types, fleet.counts, fleet.node_gpus, strict=True) if n
+        ],
+    }
+
+
+def _source(cite: Mapping[str, str]) -> str:
+    return cite.get("price_usd_per_h", cite.get("price", ""))

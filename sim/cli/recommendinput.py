@@ -1,0 +1,308 @@
+"""What `hetsim recommend` was asked, read and checked before any work is done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from traces.errors import HetsimError, did_you_mean
+
+if TYPE_CHECKING:
+    from policies.recommend.fleet import Fleet
+    from policies.recommend.objective import Limits
+    from policies.recommend.request import Request, Space
+    from sim.hardware import GpuType
+    from sim.performance import Performance
+
+RENTED = 64
+"""GPUs of a type that can be rented where no count is given."""
+MOST_GPUS = 100_000
+OBJECTIVES = ("time", "cost", "front")
+RECOMPUTE = {"never": (False,), "maybe": (False, True), "always": (True,)}
+UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+NUMBER = r"(\d+(?:\.\d*)?|\.\d+)(?:e([+-]?\d{1,3}))?"
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Question:
+    """The options as they were given."""
+
+    model: str | None
+    graph: Path | None
+    batch: int
+    gpus: str | None
+    cluster: str | None
+    node_gpus: str
+    max_gpus: int | None
+    objective: str
+    within: str | None
+    budget: str | None
+    iterations: int | None
+    keep: str | None
+    methods: str
+    tensor: str
+    micro_batches: str
+    schedules: str
+    recompute: str
+    zero: str
+    mixed: bool
+    prices: str
+    seconds: float
+    evaluations: int | None
+    seed: int
+    calibration: str
+    measured: str | None
+    profiled_on: str | None
+    profiled_samples: float | None
+
+
+def refused(what: str, option: str, got: object, allowed: str, todo: str = "") -> HetsimError:
+    """The error of one option."""
+    return HetsimError(what, where=option, got=got, allowed=allowed, todo=todo)
+
+
+def request(asked: Question) -> Request:
+    """The request that the options make.
+
+    Raises
+    ------
+    HetsimError
+        Whatever cannot be meant; the message names the option.
+    """
+    from policies.recommend.fleet import Fleet
+    from policies.recommend.request import Request
+
+    _check(asked)
+    limits(asked)
+    methods(asked)
+    schedules = named_list(asked.schedules, "--schedules")
+    links, types, counts, sizes = _gpus(asked)
+    performance, model = _performance(asked, links, schedules[0])
+    fleet = Fleet(performance, types, counts, sizes)
+    most = sum(fleet.counts) if asked.max_gpus is None else asked.max_gpus
+    made = Request(performance, model, asked.batch, fleet, most, _space(asked, schedules), asked.seed, asked.seconds)
+    if asked.keep is not None:
+        counts_to_keep(asked.keep, fleet)
+    return made
+
+
+def _check(asked: Question) -> None:
+    """What each option must be by itself, and with others."""
+    if (asked.model is None) == (asked.graph is None):
+        raise HetsimError("nothing to plan for" if asked.model is None else "two models are given",
+                          allowed="--model NAME or --graph FILE", todo="hetsim recommend --list names the models.")
+    if (asked.gpus is None) == (asked.cluster is None):
+        raise HetsimError("there are no GPUs to plan with" if asked.gpus is None else "the GPUs are given twice",
+                          allowed="--gpus TYPE:COUNT,... or --cluster FILE",
+                          todo="For example --gpus V100:16,T4:32." if asked.gpus is None else "")
+    if asked.objective not in OBJECTIVES:
+        raise refused("unknown objective", "--objective", asked.objective, ", ".join(OBJECTIVES),
+                      did_you_mean(asked.objective, OBJECTIVES))
+    if asked.recompute not in RECOMPUTE:
+        raise refused("unknown choice", "--recompute", asked.recompute, ", ".join(RECOMPUTE),
+                      did_you_mean(asked.recompute, RECOMPUTE))
+    least = {"--batch": asked.batch, "--max-gpus": asked.max_gpus, "--iterations": asked.iterations,
+             "--evaluations": asked.evaluations}
+    for option, value in least.items():
+        if value is not None and not 1 <= value <= 10**12:
+            raise refused("not a count", option, value, "a whole number from 1 to 10^12")
+    if asked.seed < 0:
+        raise refused("not a seed", "--seed", asked.seed, "a whole number from 0")
+    if not 0 < asked.seconds <= 86400:
+        raise refused("an impossible time", "--seconds", asked.seconds, "above 0, up to 86400")
+    for option, given in (("--profiled-on", asked.profiled_on), ("--profiled-samples", asked.profiled_samples)):
+        if given is not None and asked.graph is None:
+            raise HetsimError("an option has no effect", got=f"{option} {given}", allowed=f"{option} with --graph FILE")
+
+
+def listed(text: str, option: str, read: Callable[[str], Value]) -> tuple[Value, ...]:
+    """Values by commas, each once."""
+    values = tuple(dict.fromkeys(read(one.strip()) for one in text.split(",")))
+    if not text.strip() or len(values) < len(text.split(",")):
+        raise refused("not a list of different values", option, text, "values by commas")
+    return values
+
+
+def named_list(text: str, option: str) -> tuple[str, ...]:
+    """Names by commas."""
+    return listed(text, option, str)
+
+
+def counts(text: str, option: str, least: int = 1, most: int = MOST_GPUS) -> tuple[int, ...]:
+    """Whole numbers by commas."""
+
+    def read(one: str) -> int:
+        if not re.fullmatch(r"\d{1,12}", one, re.ASCII) or not least <= int(one) <= most:
+            raise refused("not a list of numbers", option, text, f"whole numbers from {least} to {most}, by commas")
+        return int(one)
+
+    return listed(text, option, read)
+
+
+def methods(asked: Question) -> tuple[str, ...]:
+    """The methods, those that exist."""
+    from policies.recommend.gather import METHODS
+    from policies.recommend.methods import method
+
+    names = named_list(asked.methods, "--methods") if asked.methods else METHODS
+    for name in names:
+        method(name)
+    return names
+
+
+def limits(asked: Question) -> Limits:
+    """`--within` and `--budget`."""
+    from policies.recommend.objective import Limits
+
+    times_best, time_s = _within(asked.within) if asked.within is not None else (None, None)
+    usd = _usd(asked.budget) / (asked.iterations or 1) if asked.budget is not None else None
+    return Limits(times_best, time_s, usd)
+
+
+def _within(text: str) -> tuple[float | None, float | None]:
+    match = re.fullmatch(NUMBER + r"\s*(x(?:-best-time)?|us|ms|s|min|h)", text.strip(), re.ASCII)
+    value = float(f"{match[1]}e{match[2] or 0}") if match else 0.0
+    if match is None or value <= 0 or (match[3][0] == "x" and value < 1):
+        raise refused("not a time limit", "--within", text, "a multiple of the best time from 1 on, as 1.2x-best-time, "
+                      "or a time with its unit (us, ms, s, min, h), as 0.5s")
+    return (value, None) if match[3][0] == "x" else (None, value * UNITS_S[match[3]])
+
+
+def _usd(text: str) -> float:
+    match = re.fullmatch(NUMBER + r"\s*usd", text.strip(), re.ASCII | re.IGNORECASE)
+    value = float(f"{match[1]}e{match[2] or 0}") if match else 0.0
+    if value <= 0:
+        raise refused("not a budget", "--budget", text, "an amount with its currency, as 3usd (others: give --prices "
+                      "in USD)")
+    return value
+
+
+def _space(asked: Question, schedules: tuple[str, ...]) -> Space:
+    from policies.recommend.request import Space
+    from sim.performance.iteration import SCHEDULES
+
+    for name in schedules:
+        if name not in SCHEDULES:
+            raise refused("unknown pipeline schedule", "--schedules", name, ", ".join(SCHEDULES),
+                          did_you_mean(name, SCHEDULES))
+        if name == "interleaved":
+            raise refused("a schedule that is not planned for", "--schedules", name, "1f1b, gpipe, async",
+                          "hetsim perf can be asked about it.")
+    # The first is the performance model's own, which plans name by nothing.
+    return Space(
+        micro_batches=counts(asked.micro_batches, "--micro-batches"), schedules=("", *schedules[1:]),
+        tensor=counts(asked.tensor, "--tensor", most=1024), recompute=RECOMPUTE[asked.recompute],
+        zero=counts(asked.zero, "--zero", 0, 3), mixed=asked.mixed, orders="branches" in asked.methods,
+    )
+
+
+def _performance(asked: Question, links: Any, schedule: str) -> tuple[Performance, str]:
+    """The performance model, and the name of the model in it."""
+    from sim.performance import Performance
+    from sim.performance.calibration import named_calibration
+    from sim.performance.readers import read_graph
+    from sim.performance.tables import load_table
+
+    graphs, model = {}, asked.model or ""
+    if asked.graph is not None:
+        said: dict[str, Any] = {"gpu": asked.profiled_on, "samples": asked.profiled_samples}
+        graph = read_graph(str(asked.graph), **{name: value for name, value in said.items() if value is not None})
+        graphs, model = {graph.name: graph}, graph.name
+    table = load_table(asked.measured, "interpolate") if asked.measured is not None else None
+    made = Performance(links, table, schedule=schedule if schedule != "interleaved" else "1f1b",
+                       calibration=named_calibration(asked.calibration), graphs=graphs)
+    return made, made.resolve(model)
+
+
+def _gpus(asked: Question) -> tuple[Any, list[GpuType], list[int], list[int]]:
+    """Links, types, counts and GPUs on a node."""
+    from policies.recommend.fleet import NODE_GPUS
+    from sim.clusters import load_cluster
+    from sim.prices import priced
+
+    if asked.cluster is not None:
+        spec = load_cluster(asked.cluster)
+        number = [int(n) for n in spec.gpus_by_type()]
+        size = [int(spec.node_gpus[spec.node_type == t].max(initial=1)) for t in range(len(spec.types))]
+        types = list(spec.types) if asked.prices == "on-demand" else priced(spec.types, asked.prices)
+        return spec.links, types, number, _sizes(asked, types, size)
+    found = type_counts(asked.gpus or "")
+    types = priced([gpu for gpu, _ in found], asked.prices)
+    return None, types, [n for _, n in found], _sizes(asked, types, [NODE_GPUS] * len(types))
+
+
+def type_counts(text: str) -> list[tuple[GpuType, int]]:
+    """`V100:16,T4` as types and counts."""
+    from sim.hardware import gpu_type
+
+    found: dict[str, tuple[GpuType, int]] = {}
+    for one in text.split(","):
+        match = re.fullmatch(r"\s*([\w.-]+)\s*(?::\s*(\d{1,12}))?\s*", one, re.ASCII)
+        if match is None or not 1 <= int(match[2] or RENTED) <= MOST_GPUS:
+            raise refused("not GPUs", "--gpus", one.strip(), f"TYPE:COUNT or TYPE, by commas; a count from 1 to "
+                          f"{MOST_GPUS:,}", "V100:16,T4 are 16 V100 and as many T4 as are worth renting, up to 64.")
+        gpu = gpu_type(match[1])
+        if gpu.name in found:
+            raise refused("a GPU type is named twice", "--gpus", gpu.name, "each type once", "Add up its counts.")
+        found[gpu.name] = gpu, int(match[2] or RENTED)
+    return list(found.values())
+
+
+def _sizes(asked: Question, types: list[GpuType], default: list[int]) -> list[int]:
+    """GPUs on a node of each type."""
+    text = asked.node_gpus.strip()
+    if not text:
+        return default
+    if re.fullmatch(r"\d{1,4}", text, re.ASCII) and 1 <= int(text) <= 1024:
+        return [int(text)] * len(types)
+    names, sizes = {gpu.name.lower(): t for t, gpu in enumerate(types)}, list(default)
+    for one in text.split(","):
+        match = re.fullmatch(r"\s*([\w.-]+)\s*:\s*(\d{1,4})\s*", one, re.ASCII)
+        if match is None or match[1].lower() not in names or not 1 <= int(match[2]) <= 1024:
+            raise refused("not GPUs on a node", "--node-gpus", one.strip(), "a number from 1 to 1024, or TYPE:NUMBER "
+                          f"by commas with types of {', '.join(gpu.name for gpu in types)}")
+        sizes[names[match[1].lower()]] = int(match[2])
+    return sizes
+
+
+def counts_to_keep(text: str, fleet: Fleet) -> tuple[int, ...]:
+    """`4xV100+2xT4` as a count of each type of the fleet.
+
+    Raises
+    ------
+    HetsimError
+        Not of that form, or GPUs that are not there.
+    """
+    kept = dict.fromkeys(fleet.names, 0)
+    known = {name.lower(): name for name in fleet.names}
+    for one in text.split("+"):
+        match = re.fullmatch(r"\s*(\d{1,9})\s*[xX*]\s*([\w.-]+)\s*", one, re.ASCII)
+        if match is None or int(match[1]) < 1:
+            raise refused("not GPUs to keep", "--keep", text, "COUNTxTYPE, joined by '+', as 4xV100+2xT4")
+        if match[2].lower() not in known:
+            raise refused("a GPU type that is not there", "--keep", match[2], ", ".join(fleet.names))
+        kept[known[match[2].lower()]] += int(match[1])
+    for (name, n), there in zip(kept.items(), fleet.counts, strict=True):
+        if n > there:
+            raise refused("more GPUs to keep than there are", "--keep", f"{n} {name}", f"up to {there}")
+    return tuple(kept.values())
+
+
+def exactly(request: Request, counts: tuple[int, ...]) -> Request:
+    """The same job on these GPUs."""
+    from policies.recommend.fleet import Fleet
+
+    fleet = Fleet(request.performance, request.fleet.types, counts, request.fleet.node_gpus)
+    return replace(request, fleet=fleet, max_gpus=sum(counts), _judged={})
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a folder that is in use, or cannot be made, before any work is done."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise refused("the output is there already", "--out", str(out), "a new or empty folder", "Name another one.")
+    if not out.absolute().parent.is_dir():
+        raise refused("the folder that it would be in is not there", "--out", str(out), "a folder that can be made")

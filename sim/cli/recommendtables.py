@@ -1,0 +1,162 @@
+"""Tables of `hetsim recommend`, made of the answer's plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sim.cli.console import cell, new_table
+from sim.cli.perftables import gpu_types_table, models_table, time
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SHOWN = 12
+"""Rows of a short front."""
+PARTS = {
+    "compute_s": "computation", "tensor_s": "  of it sums of tensor parallelism", "bubble_s": "bubble (waiting)",
+    "transfer_s": "transfers between stages", "allreduce_s": "all-reduce of gradients", "update_s": "optimizer step",
+}
+
+
+def tables(answer: Mapping[str, Any]) -> Iterator[Table]:
+    """All that is printed of an answer."""
+    yield stages_table(answer)
+    yield beside_table(answer)
+    yield front_table(answer)
+
+
+def usd(value: float | None) -> str:
+    """An amount, or that it is not known."""
+    return "unknown" if value is None else f"{value:,.4g} USD"
+
+
+def _saved(part: float | None) -> str:
+    """What is saved of something; less than nothing is more of it."""
+    return "unknown" if part is None else f"{100 * part:,.1f} %" if part >= 0 else f"none, {-100 * part:,.1f} % more"
+
+
+def stages_table(answer: Mapping[str, Any]) -> Table:
+    """The plan, stage by stage."""
+    plan = answer["plan"]
+    many = f"{len(plan['stages'])} stages, " if len(plan["stages"]) > 1 else ""
+    how = [f"{many}{plan['micro_batches']} micro-batch{'es' * (plan['micro_batches'] > 1)}"]
+    how += [plan["schedule"]] * (len(plan["stages"]) > 1) + ["recomputation"] * plan["recompute"]
+    how += [f"ZeRO {plan['zero']}"] * (plan["zero"] > 0) + ["operators reordered"] * bool(plan["order"])
+    table = new_table(
+        "stage", "operators", "names", "GPU type", "replicas", "tensor", "forward", "backward", "memory (GiB)",
+        title=f"Plan for {answer['model']}, {answer['batch_size']:,} samples an iteration, by {_by(answer)}: "
+              f"{', '.join(how)}",
+    )
+    for s in plan["stages"]:
+        mixed = len(s["gpus"]) > 1
+        kinds = [f"{g['gpu_type']} ({100 * g['share']:.3g} % of the samples)" if mixed else g["gpu_type"]
+                 for g in s["gpus"]]
+        need = "unknown" if s["need_gib"] is None else f"{s['need_gib']:.2f}"
+        there = " or ".join(f"{gib:g}" for gib in dict.fromkeys(g["there_gib"] for g in s["gpus"]))
+        table.add_row(
+            f"{s['stage']}", f"{s['first_op']}-{s['last_op']}", cell(f"{s['first_name']} - {s['last_name']}"),
+            "\n".join(kinds), "\n".join(f"{g['replicas']}" for g in s["gpus"]), f"{s['tensor']}",
+            time(s["forward_s"]), time(s["backward_s"]), f"{need} of {there}",
+        )
+    table.caption = _sources(answer)
+    return table
+
+
+def _by(answer: Mapping[str, Any]) -> str:
+    words = {"time": "least time", "cost": "least cost", "front": "least time"}[answer["objective"]]
+    words += f" within {time(answer['within_s'])}" if answer["within_s"] is not None else ""
+    if answer["budget_usd_per_iteration"] is not None:
+        words += f" within {usd(answer['budget_usd_per_iteration'])} an iteration"
+    return words + (f", on {answer['keep']} as asked" if answer["kept"] else "")
+
+
+def _sources(answer: Mapping[str, Any]) -> str:
+    """Where speeds and prices are from."""
+    prices = "; ".join(
+        f"{g['gpu_type']} " + ("unknown" if g["price_usd_per_h"] is None else
+                               f"{g['price_usd_per_h']:.4g} USD/h ({g['price_source']})") for g in answer["gpus"]
+    )
+    flag = " (times of the graph's profile taken to other samples or GPU types)"
+    source = answer["plan"]["source"]
+    return (f"speed: {source}{flag if source == 'extrapolated' else ''}; calibration: {answer['calibration']}\n"
+            f"times are of one micro-batch without communication\nprices: {prices}")
+
+
+def beside_table(answer: Mapping[str, Any]) -> Table:
+    """The plan, the best on one GPU type beside it, and what is saved."""
+    one, other, gain = answer["plan"], answer["homogeneous"], answer["saving"]
+    table = new_table("", "this plan", "best on one GPU type", title="What it brings")
+    both = [one] if other is None else [one, other]
+
+    def row(name: str, key: str, text: Any) -> None:
+        table.add_row(name, *(text(plan[key]) for plan in both), *["none"] * (other is None))
+
+    row("stages", "layout", lambda value: cell(_short(value)))
+    row("iteration", "iteration_s", time)
+    for key, name in PARTS.items():
+        if any(plan[key] > 0 for plan in both):
+            row(f"  {name}", key, time)
+    row("samples a second", "samples_per_s", lambda value: f"{value:,.1f}")
+    row("cost of an iteration", "usd_per_iteration", usd)
+    if answer["iterations"] is not None:
+        row(f"cost of {answer['iterations']:,} iterations", "usd_per_job", usd)
+        row(f"time of {answer['iterations']:,} iterations", "job_s", lambda value: f"{value / 3600:,.3g} h")
+    lines = [] if other is None else [f"saving: time {_saved(gain['time'])}, cost {_saved(gain['cost'])}"]
+    lines += [f"no saving in {'cost' if answer['objective'] == 'cost' else 'time'}: {gain['reason']}"] * bool(
+        gain["reason"])
+    if answer["better"] is not None:
+        best = answer["better"]
+        lines.append(f"not asked for, but better: {best['layout']}: {time(best['iteration_s'])}, "
+                     f"{usd(best['usd_per_iteration'])} an iteration")
+    table.caption = "\n".join(map(cell, lines))
+    return table
+
+
+def _short(text: str, most: int = 60) -> str:
+    return text if len(text) <= most else f"{text[: most - 4]} ..."
+
+
+def front_table(answer: Mapping[str, Any]) -> Table:
+    """The plans that no other one beats in both time and cost: all, or about `SHOWN` of them."""
+    front, whole = answer["front"], answer["objective"] == "front"
+    table = new_table("iteration", "USD an iteration", "samples a second", "micro-batches", "stages",
+                      title="Time against cost")
+    step = 1 if whole else max(1, -(-len(front) // SHOWN))
+    rows = [r for i, r in enumerate(front) if i % step == 0 or i == len(front) - 1]
+    for r in rows:
+        table.add_row(time(r["iteration_s"]), f"{r['usd_per_iteration']:,.4g}", f"{r['samples_per_s']:,.1f}",
+                      f"{r['micro_batches']}", cell(_short(r["layout"])))
+    left = f"{len(rows)} of {len(front)} plans (--objective front: all)\n" if len(rows) < len(front) else ""
+    table.caption = left + ("" if front else "no plan has a known cost\n") + _effort(answer)
+    return table
+
+
+def _effort(answer: Mapping[str, Any]) -> str:
+    bound, gaps = answer["bound"], []
+    for what in ("time", "cost"):
+        if (gap := bound[f"gap_{what}"]) is not None:
+            gaps.append(f"the best {what} found is within {100 * max(gap, 0.0):.1f} % of a lower bound")
+    effort = f"{answer['plans_judged']:,} plans judged in {answer['wall_s']:.1f} s by {', '.join(answer['methods'])}"
+    return "\n".join(["; ".join(gaps)] * bool(gaps) + [effort])
+
+
+def methods_table() -> Table:
+    """All search methods, and those that are used where nobody says."""
+    from policies.recommend.gather import METHODS
+    from policies.recommend.methods import about, method_names
+
+    table = new_table("method", "what it does", title="Methods of hetsim recommend (--methods A,B)")
+    for name in method_names():
+        table.add_row(name, cell(about(name)))
+    table.caption = f"Default: {','.join(METHODS)}."
+    return table
+
+
+def lists(measured: str | None) -> tuple[Table, Table]:
+    """Models and GPU types that can be asked about."""
+    from sim.hardware import catalogue
+    from sim.performance.tables import load_table
+
+    table = load_table(measured, "interpolate") if measured is not None else None
+    return models_table(table), gpu_types_table(catalogue())

@@ -1,0 +1,262 @@
+"""`hetsim recommend`: the plan, the best on one type beside it, and what is said where the request cannot be met."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+from policies.recommend.methods import method_names
+from sim.hardware import catalogue
+from sim.performance.zoo import MODELS
+
+QUICK = ("--evaluations", 40)
+MIXED = ("--model", "bert-large", "--batch", 64, "--gpus", "V100:2,T4:4", *QUICK)
+
+
+def answer(hetsim, *arguments):
+    said = hetsim("recommend", *arguments, "--json")
+    assert said.code == 0, said.err
+    return json.loads(said.out)
+
+
+def test_the_parts_of_the_time_and_the_cost_add_up(hetsim):
+    got = answer(hetsim, *MIXED, "--iterations", 1000)
+    plan = got["plan"]
+    parts = ("compute_s", "bubble_s", "transfer_s", "allreduce_s", "update_s")
+    assert plan["iteration_s"] == pytest.approx(sum(plan[part] for part in parts))
+    assert plan["samples_per_s"] == pytest.approx(64 / plan["iteration_s"])
+    price = {g["gpu_type"]: g["price_usd_per_h"] for g in got["gpus"]}
+    usd_per_h = sum(n * price[name] for name, n in plan["gpus"].items())
+    assert plan["usd_per_iteration"] == pytest.approx(plan["iteration_s"] / 3600 * usd_per_h)
+    assert plan["usd_per_job"] == pytest.approx(1000 * plan["usd_per_iteration"])
+    assert sum(g["gpus"] for s in plan["stages"] for g in s["gpus"]) == sum(plan["gpus"].values())
+    assert all(s["need_gib"] <= max(g["there_gib"] for g in s["gpus"]) for s in plan["stages"])
+
+
+def test_the_plan_is_never_worse_than_the_best_on_one_type(hetsim):
+    for objective, value in (("time", "iteration_s"), ("cost", "usd_per_iteration")):
+        got = answer(hetsim, *MIXED, "--objective", objective)
+        assert got["plan"][value] <= got["homogeneous"][value]
+        assert len(got["homogeneous"]["gpus"]) == 1
+        aimed = got["saving"][objective]
+        assert aimed == pytest.approx(1 - got["plan"][value] / got["homogeneous"][value])
+        assert (aimed > 0) == (got["saving"]["reason"] == "")
+
+
+def test_the_tables_name_stages_parts_memory_the_other_plan_and_the_front(hetsim):
+    said = hetsim("recommend", *MIXED, "--iterations", 1000)
+    assert said.code == 0
+    for word in ("operators", "embeddings", "replicas", "forward", "backward", "of 16", "best on one GPU type",
+                 "computation", "all-reduce", "samples a second", "cost of 1,000 iterations", "saving:",
+                 "Time against cost", "lower bound", "plans judged", "USD/h (AWS"):  # fmt: skip
+        assert word in said.out, word
+
+
+def test_limits_are_kept_and_the_front_is_all_of_it(hetsim):
+    got = answer(hetsim, *MIXED, "--objective", "front")
+    front = got["front"]
+    assert [r["iteration_s"] for r in front] == sorted(r["iteration_s"] for r in front)
+    costs = [r["usd_per_iteration"] for r in front]
+    assert costs == sorted(costs, reverse=True)
+    near = answer(hetsim, *MIXED, "--objective", "cost", "--within", "1.2x-best-time")
+    assert near["plan"]["iteration_s"] <= 1.2 * front[0]["iteration_s"] * (1 + 1e-12)
+    middle = (costs[0] + costs[-1]) / 2
+    cheap = answer(hetsim, *MIXED, "--budget", f"{1000 * middle}usd", "--iterations", 1000)
+    assert cheap["plan"]["usd_per_iteration"] <= middle
+
+
+def test_the_same_evaluations_give_the_same_answer(hetsim):
+    one, other = (answer(hetsim, *MIXED) for _ in range(2))
+    assert one | {"wall_s": 0} == other | {"wall_s": 0}
+
+
+def test_a_folder_has_the_files_and_pictures_and_nothing_else(hetsim, here):
+    got = answer(hetsim, *MIXED, "--out", "plan")
+    assert sorted(p.name for p in (here / "plan").iterdir()) == [
+        "front.png", "plans.parquet", "recommendation.json", "stages.png"
+    ]
+    written = json.loads((here / "plan" / "recommendation.json").read_text())
+    assert written == got
+    plans = pd.read_parquet(here / "plan" / "plans.parquet")
+    assert plans["iteration_s"].min() == pytest.approx(got["plan"]["iteration_s"])
+    assert plans["on_front"].sum() == len(got["front"])
+    assert sorted(p.name for p in here.iterdir()) == ["jobs.csv", "plan"]
+    again = hetsim("recommend", *MIXED, "--out", "plan")
+    assert again.code == 2
+    assert "there already" in again.err
+
+
+def test_types_without_a_count_are_rented_up_to_64(hetsim):
+    got = answer(hetsim, "--model", "resnet50", "-b", 64, "--gpus", "V100", "--max-gpus", 4, *QUICK)
+    assert got["gpus"][0]["count"] == 64
+    assert sum(got["plan"]["gpus"].values()) <= 4
+
+
+def test_a_cluster_gives_types_counts_nodes_and_prices(hetsim, here):
+    (here / "mine.toml").write_text(
+        '[[nodes]]\ntype = "V100"\ncount = 1\ngpus = 2\n[[nodes]]\ntype = "T4"\ncount = 1\ngpus = 4\n'
+        "[prices_usd_per_gpu_h]\nT4 = 0.1\n"
+    )
+    got = answer(hetsim, "--model", "resnet50", "-b", 64, "--cluster", "mine.toml", *QUICK)
+    assert [(g["gpu_type"], g["count"], g["node_gpus"], g["price_usd_per_h"]) for g in got["gpus"]] == [
+        ("V100", 2, 2, 3.06), ("T4", 4, 4, 0.1)
+    ]
+
+
+# -- user reports ------------------------------------------------------------------------------------------------------
+
+
+def test_p47_a_gpu_that_lacks_memory_is_refused_with_what_is_needed_and_what_would_help(hetsim):
+    said = hetsim("recommend", "--model", "gpt2-1.5b", "-b", 4, "--gpus", "V100:8", "--max-gpus", 1, *QUICK)
+    assert said.code == 2
+    for word in ("fits no plan", "GiB needed on a GPU of V100", "16 GiB there", "up to 4 of these GPUs"):
+        assert word in said.err
+    assert "USD" not in said.err
+    assert said.out == ""
+
+
+TIMES = "forward_compute_time=1.0, backward_compute_time=2.0"
+GRAPH = f"node1 -- Linear -- {TIMES}, activation_size=1.0, parameter_size=0\n"
+
+
+def test_p49_a_profile_of_one_batch_is_marked_extrapolated_at_another(hetsim, here):
+    """Profiled with 32 samples: asked about 32 it is measured, about 64 extrapolated, by name."""
+    (here / "net.txt").write_text(GRAPH)
+    about = ("--graph", "net.txt", "--profiled-on", "V100", "--profiled-samples", 32, "--gpus", "V100:1",
+             "--micro-batches", 1, *QUICK)  # fmt: skip
+    assert answer(hetsim, *about, "-b", 32)["plan"]["source"] == "measured"
+    assert answer(hetsim, *about, "-b", 64)["plan"]["source"] == "extrapolated"
+    assert "extrapolated (times of the graph's profile" in hetsim("recommend", *about, "-b", 64).out
+
+
+def test_p51_the_list_shows_what_can_run_and_the_error_names_what_is_missing(hetsim, here):
+    listed = hetsim("recommend", "--list").out.replace("\n", "")
+    assert all(name in listed for name in (*MODELS, *catalogue()))
+    (here / "net.txt").write_text(GRAPH)
+    said = hetsim("recommend", "--graph", "net.txt", "--gpus", "V100:1", *QUICK)
+    assert said.code == 2
+    assert "does not say on which GPU type it was measured" in said.err
+
+
+def test_p52_gpus_that_were_asked_for_are_kept_where_they_fit_and_better_ones_are_mentioned(hetsim):
+    """Two T4 fit, though others are faster."""
+    got = answer(hetsim, *MIXED, "--keep", "2xT4")
+    assert got["kept"] is True
+    assert got["plan"]["gpus"] == {"T4": 2}
+    assert got["better"]["iteration_s"] < got["plan"]["iteration_s"]
+    assert "not asked for, but better" in hetsim("recommend", *MIXED, "--keep", "2xT4").out
+
+
+def test_p52_advice_differs_only_where_the_request_fails(hetsim):
+    """GPT-2 1.5B does not fit on one V100: the best plan is given instead, and the reason. A limit is one too."""
+    said = hetsim("recommend", "--model", "gpt2-1.5b", "-b", 4, "--gpus", "V100:4", "--keep", "1xV100", *QUICK)
+    assert said.code == 0
+    assert "1xV100 is not kept: the model does not fit there" in said.err
+    slow = answer(hetsim, *MIXED, "--keep", "1xT4", "--within", "1x-best-time")
+    assert slow["kept"] is False
+    assert "no plan is within the limits" in slow["keep_reason"]
+
+
+def test_p53_spot_is_priced_as_spot_and_a_node_by_its_gpus(hetsim, here):
+    (here / "spot.toml").write_text(
+        '[[prices]]\ngpu_type = "V100"\nkind = "spot"\namount_per_h = 8.0\nper = "node"\nnode_gpus = 8\n'
+        'date = "2025-11-30"\nsource = "mine"\n'
+    )
+    about = ("--model", "resnet50", "-b", 64, "--gpus", "V100:1", "--micro-batches", 1, *QUICK)
+    plain, spot = answer(hetsim, *about), answer(hetsim, *about, "--prices", "spot.toml")
+    assert plain["gpus"][0]["price_usd_per_h"] == 3.06
+    assert spot["gpus"][0]["price_usd_per_h"] == 1.0
+    assert spot["plan"]["usd_per_iteration"] == pytest.approx(plain["plan"]["usd_per_iteration"] / 3.06)
+    assert "spot, 2025-11-30, a node of 8" in spot["gpus"][0]["price_source"]
+    unknown = answer(hetsim, *about, "--prices", "spot")
+    assert unknown["plan"]["usd_per_iteration"] is None
+    assert unknown["front"] == []
+    for objective in ("cost", "front"):
+        said = hetsim("recommend", *about, "--prices", "spot", "--objective", objective)
+        assert said.code == 2
+        assert "no plan has a known cost" in said.err
+
+
+# -- what makes no sense -----------------------------------------------------------------------------------------------
+
+ASKED = ("--model", "resnet50", "--gpus", "V100:2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "nothing to plan for"),
+        (["--model", "resnet50"], "no GPUs to plan with"),
+        (["--model", "resnet50", "--graph", "x.txt", "--gpus", "V100"], "two models"),
+        ([*ASKED, "--cluster", "mixed"], "given twice"),
+        (["--model", "resnet5", "--gpus", "V100"], "did you mean 'resnet50'"),
+        (["--graph", "none.onnx", "--gpus", "V100"], "none.onnx"),
+        (["--model", "resnet50", "--gpus", "V10:4"], "unknown GPU type"),
+        (["--model", "resnet50", "--gpus", "V100:0"], "TYPE:COUNT"),
+        (["--model", "resnet50", "--gpus", "V100:-1"], "TYPE:COUNT"),
+        (["--model", "resnet50", "--gpus", ""], "TYPE:COUNT"),
+        (["--model", "resnet50", "--gpus", "V100:\u0663"], "TYPE:COUNT"),
+        (["--model", "resnet50", "--gpus", "V100,v100:3"], "named twice"),
+        ([*ASKED, "-b", "0"], "--batch"),
+        ([*ASKED, "--max-gpus", "0"], "--max-gpus"),
+        ([*ASKED, "--iterations", "-1"], "--iterations"),
+        ([*ASKED, "--objective", "costs"], "did you mean 'cost'"),
+        ([*ASKED, "--within", "0.9x-best-time"], "--within"),
+        ([*ASKED, "--within", "5"], "--within"),
+        ([*ASKED, "--within", "1e999s"], "impossible time"),
+        ([*ASKED, "--budget", "3"], "as 3usd"),
+        ([*ASKED, "--budget", "3eur"], "as 3usd"),
+        ([*ASKED, "--methods", "exat"], "did you mean 'exact'"),
+        ([*ASKED, "--methods", "exact,exact"], "different values"),
+        ([*ASKED, "--tensor", "0"], "--tensor"),
+        ([*ASKED, "--tensor", "x"], "--tensor"),
+        ([*ASKED, "--tensor", "2", *map(str, QUICK)], "no such plan"),
+        ([*ASKED, "--micro-batches", ""], "--micro-batches"),
+        ([*ASKED, "--zero", "4"], "--zero"),
+        ([*ASKED, "--schedules", "1f2b"], "did you mean '1f1b'"),
+        ([*ASKED, "--schedules", "interleaved"], "not planned for"),
+        ([*ASKED, "--recompute", "sometimes"], "--recompute"),
+        ([*ASKED, "--seconds", "0"], "--seconds"),
+        ([*ASKED, "--seconds", "nan"], "--seconds"),
+        ([*ASKED, "--seed", "-1"], "--seed"),
+        ([*ASKED, "--node-gpus", "0"], "--node-gpus"),
+        ([*ASKED, "--node-gpus", "T4:4"], "--node-gpus"),
+        ([*ASKED, "--keep", "3xV100"], "more GPUs to keep"),
+        ([*ASKED, "--keep", "V100"], "COUNTxTYPE"),
+        ([*ASKED, "--keep", "1xT4"], "not there"),
+        ([*ASKED, "--prices", "spt"], "did you mean 'spot'"),
+        ([*ASKED, "--prices", "none.toml"], "none.toml"),
+        ([*ASKED, "--calibration", "perfect"], "tuned"),
+        ([*ASKED, "--measured", "none.csv"], "none.csv"),
+        ([*ASKED, "--profiled-on", "V100"], "has no effect"),
+        ([*ASKED, "--out", "a/b/c"], "not there"),
+        ([*ASKED, "--out", "jobs.csv"], "there already"),
+        ([*ASKED, "--within", "1us", *map(str, QUICK)], "the fastest plan takes"),
+        ([*ASKED, "--budget", "1e-12usd", *map(str, QUICK), "--out", "x"], "the cheapest plan costs"),
+    ],
+)
+def test_what_makes_no_sense_is_one_message_exit_code_2_and_no_file(hetsim, here, arguments, words):
+    said = hetsim("recommend", *arguments)
+    assert said.code == 2
+    assert words in said.err
+    assert "Traceback" not in said.err
+    assert said.out == ""
+    assert [p.name for p in here.iterdir()] == ["jobs.csv"]
+
+
+def test_methods_are_listed_and_may_be_chosen(hetsim):
+    said = hetsim("recommend", "--list-methods")
+    assert said.code == 0
+    assert all(name in said.out for name in method_names())
+    got = answer(hetsim, *MIXED, "--methods", "data-parallel")
+    assert got["methods"] == ["data-parallel"]
+    assert len(got["plan"]["stages"]) == 1
+
+
+def test_the_help_has_examples(hetsim):
+    said = hetsim("recommend", "--help")
+    assert said.code == 0
+    assert "Examples" in said.out
+    assert "--within 1.2x-best-time" in said.out
