@@ -278,13 +278,15 @@ def param(
     help: str,
     choices: tuple[str, ...] = (),
     low: float | None = None,
+    high: float | None = None,
     above: float | None = None,
 ) -> Any:
     """Declare a policy setting: a dataclass field with its default, unit and meaning, as `hetsim policies NAME` lists.
 
-    Numbers are at least `low`, or greater than `above`, where given.
+    Numbers are at least `low` and at most `high`, or greater than `above`, where given.
     """
-    return field(default=default, metadata={"unit": unit, "help": help, "choices": choices, "low": low, "above": above})
+    bounds = {"low": low, "high": high, "above": above}
+    return field(default=default, metadata={"unit": unit, "help": help, "choices": choices, **bounds})
 
 
 @dataclass
@@ -370,13 +372,15 @@ def _read(value: Any, setting: Any, where: str) -> Any:
         raise refused
     if isinstance(result, float) and np.isnan(result):
         raise PolicyError("value not allowed", where=where, got=value, allowed="a number")
-    low, above = setting.metadata["low"], setting.metadata["above"]
-    if (low is not None and result < low) or (above is not None and not above < result < np.inf):
+    low, high, above = (setting.metadata[name] for name in ("low", "high", "above"))
+    beyond = high is not None and result > high
+    if beyond or (low is not None and result < low) or (above is not None and not above < result < np.inf):
         raise PolicyError(
             "value not allowed",
             where=where,
             got=value,
-            allowed=f"a number from {low:g}" if low is not None else f"a number greater than {above:g}",
+            allowed=f"a number greater than {above:g}" if above is not None
+            else f"a number from {low:g}" if high is None else f"a number from {low:g} to {high:g}",
         )
     if choices and result not in choices:
         raise PolicyError(

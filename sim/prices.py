@@ -30,7 +30,7 @@ class PriceRow(Settings):
     per: str = setting(..., "what the amount is for: gpu or node")
     node_gpus: int = setting(0, "GPUs of the node", unit="GPU", ge=0, le=1024)
     currency: str = setting("USD", "of the amount")
-    currency_per_usd: float = setting(0.0, "how many of another currency make a USD", ge=0, le=1e9)
+    currency_per_usd: float = setting(0.0, "how many of another currency make a USD; 0: not said", ge=0, le=1e9)
     date: str = setting(..., "when it was asked for", min_length=1)
     source: str = setting(..., "who asks for it", min_length=1)
 

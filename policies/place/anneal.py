@@ -3,7 +3,7 @@
 Every neighbour is executed in full, with channels and memory: what is minimised is the makespan that `execute` tells.
 Single operators rarely pay for their transfers, so a neighbour moves a whole set of operators to another device: a
 vertex of the graph as coarsened to 1, 1/2, 1/4, ... of its size (with what is colocated with it), the scale drawn anew
-each time. Other neighbours exchange two sets, or change the priority of one operator. Most begin with an operator of
+each time. Other neighbours exchange two sets, or change the priority of one operator. Half begin with an operator of
 the chain that sets the makespan, as others cannot shorten it.
 """
 
@@ -32,11 +32,11 @@ from policies.place.problem import (
 from policies.place.simple import single
 from sim.kernels import anneal as kernels
 
-HOT, COLD = 0.7, 0.02
+HOT, COLD = 1.2, 0.02
 """Temperature at the start and at the end, in mean times of an operator."""
 ORDER_SHARE = 0.35
 """Part of the neighbours that change a priority."""
-CRITICAL_SHARE = 0.85
+CRITICAL_SHARE = 0.5
 """Part of the neighbours that begin with an operator of the chain that sets the makespan."""
 SMALLEST = 6
 """Vertices of the coarsest sets."""

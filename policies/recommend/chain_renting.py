@@ -18,7 +18,7 @@ import numpy as np
 
 from policies.recommend.chain import Chain, Partition
 from policies.recommend.errors import RecommendError
-from sim.kernels.chain import cheapest, narrow
+from sim.kernels.chain_cheapest import cheapest, narrow
 
 GRAIN = 2.0**-36
 """Prices are counted in this part of the highest one, so that sums are exact and ties are seen."""
@@ -199,7 +199,7 @@ class Step:
 
 
 def unrolled(first: tuple[int, int], choice: np.ndarray, row: np.ndarray) -> list[tuple[int, int, int]]:
-    """The stages (first, last, option) that `sim.kernels.chain.cheapest` chose, from a first layer and group on."""
+    """The stages (first, last, option) that `sim.kernels.chain_cheapest` chose, from a first layer and group on."""
     (layer, group), i = first, 0
     stages = []
     while layer >= 0:
@@ -211,7 +211,7 @@ def unrolled(first: tuple[int, int], choice: np.ndarray, row: np.ndarray) -> lis
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """The options that a stage may take from each operator on, as `sim.kernels.chain.cheapest` wants them.
+    """The options that a stage may take from each operator on, as `sim.kernels.chain_cheapest.cheapest` wants them.
 
     Attributes
     ----------

@@ -16,6 +16,19 @@ NODE_GPUS = 8
 """GPUs on a node where nobody says."""
 
 
+MOST_GPUS = 1_000_000
+"""Of one type."""
+
+
+def whole(what: str, numbers: Sequence[object], low: int, high: int = MOST_GPUS) -> tuple[int, ...]:
+    """Whole numbers from `low` to `high`, as they must be; a RecommendError for what is none."""
+    for number in numbers:
+        good = isinstance(number, int | np.integer) and not isinstance(number, bool)
+        if not good or not low <= int(number) <= high:  # type: ignore[call-overload]
+            raise RecommendError(f"impossible {what}", got=number, allowed=f"whole numbers from {low} to {high:,}")
+    return tuple(int(number) for number in numbers)  # type: ignore[call-overload]
+
+
 class Fleet:
     """GPU types, how many GPUs there are of each, and a cluster of full nodes, all free, to judge plans on.
 
@@ -44,8 +57,11 @@ class Fleet:
         node_gpus: Sequence[int] | None = None,
     ) -> None:
         self.types = tuple(types)
-        self.counts = tuple(int(count) for count in counts)
-        self.node_gpus = tuple(int(n) for n in node_gpus) if node_gpus is not None else (NODE_GPUS,) * len(self.types)
+        sizes = [NODE_GPUS] * len(self.types) if node_gpus is None else node_gpus
+        self.counts, self.node_gpus = whole("GPU counts", counts, 0), whole("GPUs on a node", sizes, 1)
+        if not len(self.types) == len(self.counts) == len(self.node_gpus):
+            raise RecommendError("a count and a node size for each GPU type are needed",
+                                 got=f"{len(self.types)} types, {len(self.counts)} counts, {len(self.node_gpus)} sizes")
         self.names = tuple(gpu.name for gpu in self.types)
         self.present = tuple(t for t, count in enumerate(self.counts) if count > 0)
         self._check()
@@ -60,9 +76,8 @@ class Fleet:
         return sum(gpu.price_or_nan * n for gpu, n in zip(self.types, counts, strict=True) if n)
 
     def _check(self) -> None:
-        if not self.present or min(self.counts) < 0 or min(self.node_gpus) < 1:
-            raise RecommendError("there are no GPUs to plan with", got=f"{self.counts}, nodes of {self.node_gpus}",
-                                 allowed="at least one GPU, none below 0, nodes of 1 or more")
+        if not self.present:
+            raise RecommendError("there are no GPUs to plan with", got=self.counts, allowed="at least one GPU")
         if len(set(self.names)) < len(self.names):
             raise RecommendError("a GPU type is named twice", got=", ".join(self.names), allowed="each type once",
                                  todo="Add up its counts.")

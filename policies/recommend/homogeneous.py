@@ -14,11 +14,14 @@ from policies.recommend.request import Request
 from sim.api import Plan, Stage
 from sim.performance.links import inside, network_bytes_per_s
 
+MOST_GPUS = 1024
+"""GPUs of the largest gang: the planners' time grows with its square."""
+
 
 def gangs(request: Request) -> Iterator[tuple[int, list[int]]]:
     """Each type that is there, and numbers of its GPUs: 1, 2, 4, ... and all within the budget, ascending."""
     for t in request.fleet.present:
-        most = min(request.budget, request.fleet.counts[t])
+        most = min(request.budget, request.fleet.counts[t], MOST_GPUS)
         yield t, _doubled(most)
 
 

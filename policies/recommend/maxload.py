@@ -71,6 +71,9 @@ class MaxLoad:
             if len(bad):
                 raise RecommendError("a figure of an operator is negative or unknown",
                                      where=f"operator {bad[0]}, {name}", got=float(column[bad[0]]), allowed="0 or more")
+        if n == 0 or not self.capacity >= 0:
+            raise RecommendError("a max-load problem needs operators, and memory that is known",
+                                 got=f"{n} operators, capacity {self.capacity}", allowed="1 or more, from 0")
         if any(not 0 <= end < n for edge in self.edges for end in edge):
             raise RecommendError("an edge names no operator", where="max-load problem", allowed=f"0..{n - 1}")
 

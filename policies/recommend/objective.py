@@ -94,7 +94,7 @@ class Limits:
 
 
 def _cheapest(plans: Sequence[Recommendation], where: str) -> str:
-    priced = [r for r in plans if not math.isnan(r.usd_per_iteration)]
+    priced = [r for r in plans if math.isfinite(r.usd_per_iteration)]
     if not priced:
         return f"no plan{where} has a known cost"
     r = min(priced, key=lambda r: r.usd_per_iteration)
@@ -134,7 +134,7 @@ def ranked(
     near = (limits or Limits(within)).keep(plans)
     if objective == "time":
         return sorted(near, key=lambda r: (r.iteration_s, _unknown_last(r.usd_per_iteration), sum(r.counts)))
-    priced = [r for r in near if not math.isnan(r.usd_per_iteration)]
+    priced = [r for r in near if math.isfinite(r.usd_per_iteration)]
     if not priced:
         raise RecommendError("no plan has a known cost", got="GPU types without a price",
                              allowed="a price for the GPU types of one plan at least",

@@ -51,8 +51,8 @@ class RecommendPolicy(Policy):
         "costs, should it go on for as long again as it has been on its plan; inf: never",
     )
     planning_s: float = param(
-        0.0, unit="s", low=0.0, help="time that planning takes where a job is the first of its kind (model, batch, "
-        "gang): it cannot start before",
+        0.0, unit="s", low=0.0, high=1e9, help="time that planning takes where a job is the first of its kind "
+        "(model, batch, gang): it cannot start before",
     )
     order: str = param("fifo", choices=("fifo", "smallest"), help="queue order: submission, or fewest GPUs")
     depth: int = param(1000, unit="jobs", low=1, help="waiting jobs to look at; 1: strict order, none passed over")

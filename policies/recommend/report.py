@@ -117,8 +117,10 @@ def saving(
     """
     if single is None:
         return {"time": None, "cost": None, "reason": "no plan on one GPU type fits within the limits"}
-    time, cost = (1 - chosen.iteration_s / single.iteration_s,
-                  known(1 - chosen.usd_per_iteration / single.usd_per_iteration))
+    time = 1 - chosen.iteration_s / single.iteration_s
+    # Of a free plan nothing can be saved; what costs more than that has no ratio to it.
+    free = 0.0 if chosen.usd_per_iteration == 0 else None
+    cost = known(1 - chosen.usd_per_iteration / single.usd_per_iteration) if single.usd_per_iteration else free
     aimed, least, value = (
         (time, bound.iteration_s, single.iteration_s) if objective == "time"
         else (cost, bound.usd_per_iteration, single.usd_per_iteration)
@@ -137,5 +139,5 @@ def saving(
             reason = "the best plan that was found is on one GPU type"
             if 0 < least < math.inf and math.isfinite(value):
                 most = max(0.0, 100 * (1 - least / value))
-                reason += f"; by the lower bound no plan, within the limits or not, saves more than {most:.1f} %"
+                reason += f"; by a lower bound that knows no limits, none saves more than {most:.1f} %"
     return {"time": time, "cost": cost, "reason": reason}

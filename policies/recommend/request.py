@@ -6,16 +6,19 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Real
 
 import numpy as np
 
 from policies.recommend.errors import RecommendError
-from policies.recommend.fleet import Fleet
+from policies.recommend.fleet import Fleet, whole
 from policies.recommend.layout import counts_of
 from sim.api import Plan
 from sim.performance import Performance, PerformanceError
 
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
+PLANNED = ("", "1f1b", "gpipe", "async")
+"""Schedules; '' is that of the performance model."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,17 @@ class Space:
     mixed: bool = False
     orders: bool = False
     single_type: bool = False
+
+    def __post_init__(self) -> None:
+        whole("micro-batches", self.micro_batches, 1)
+        whole("GPUs of tensor parallelism", self.tensor, 1)
+        whole("stages of ZeRO", self.zero, 0, 3)
+        for name in ("micro_batches", "schedules", "tensor", "recompute", "zero"):
+            if not getattr(self, name):
+                raise RecommendError("a space without plans", where=name, got="()", allowed="one choice at least")
+        if strange := set(self.schedules) - set(PLANNED):
+            raise RecommendError("a schedule that is not planned for", got=", ".join(map(str, strange)),
+                                 allowed=", ".join(PLANNED[1:]))
 
 
 @dataclass(frozen=True)
@@ -95,7 +109,14 @@ class Request:
     _judged: dict[Plan, Recommendation | None] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.model, str):
+            raise RecommendError("a model is named by text", got=self.model)
         self.performance.resolve(self.model)
+        whole("GPUs of a plan", [self.max_gpus], 0)
+        whole("seed", [self.seed], 0, 2**63 - 1)
+        for what, value in (("batch size", self.batch_size), ("search time", self.seconds)):
+            if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < math.inf:
+                raise RecommendError(f"impossible {what}", got=value, allowed="a number from 0")
         if self.budget < 1 or self.batch_size < 1:
             raise RecommendError(
                 "a plan needs a GPU and a sample at least", where=f"model {self.model!r}",
@@ -189,7 +210,7 @@ def by_cost(found: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
     A plan of unknown price is never on it.
     """
     front: list[Recommendation] = []
-    priced = [r for r in found if not math.isnan(r.usd_per_iteration)]
+    priced = [r for r in found if math.isfinite(r.usd_per_iteration)]
     for r in sorted(priced, key=lambda r: (r.iteration_s, r.usd_per_iteration, sum(r.counts))):
         if not front or r.usd_per_iteration < front[-1].usd_per_iteration:
             front.append(r)

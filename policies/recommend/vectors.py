@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import product
+from math import comb
 
 import numpy as np
+
+MOST_VECTORS = 1000
+"""Vectors that a joint problem may have; with more types at once, only the search mixes them."""
+
+
+def number_of_vectors(types: int, total: int) -> int:
+    """Vectors of so many types with at most `total` units: (types + total)! / (types! total!)."""
+    return comb(types + total, total)
 
 
 @cache
@@ -21,8 +29,9 @@ def count_vectors(
     step : int64 [V, T, Q]
         Index of vectors[v] + units[q] of type t; -1 where that is not allowed.
     """
-    spans = [range(min(limit, total) + 1) for limit in limits]
-    rows = [v for v in product(*spans) if sum(v) <= total]
+    rows: list[tuple[int, ...]] = [()]
+    for limit in limits:
+        rows = [(*v, n) for v in rows for n in range(min(limit, total - sum(v)) + 1)]
     index = {v: i for i, v in enumerate(rows)}
     step = np.full((len(rows), len(limits), len(units)), -1, dtype=np.int64)
     for v, i in index.items():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.cli import console, perftables
+from sim.cli import graphs as files
 from sim.cli.options import CLUSTER
 from traces.errors import HetsimError
 
@@ -129,13 +130,11 @@ def _performance(
     from sim.clusters import load_cluster
     from sim.performance import Performance
     from sim.performance.calibration import named_calibration
-    from sim.performance.readers import read_graph
     from sim.performance.tables import load_table
 
     graphs = {}
     if Path(model).suffix in GRAPH_FILES:
-        said: dict[str, Any] = {"gpu": profiled_on, "samples": profiled_samples}
-        graph = read_graph(model, **{name: value for name, value in said.items() if value is not None})
+        graph = files.read(model, profiled_on, profiled_samples)
         graphs, model = {graph.name: graph}, graph.name
     links = load_cluster(cluster).links if cluster is not None else None
     table = load_table(measured, "interpolate") if measured is not None else None

@@ -72,7 +72,7 @@ def recommend(
     Examples:
       hetsim recommend --model bert-large --batch 256 --gpus V100:16,T4:32,A100:8
       hetsim recommend --model bert-large -b 256 --gpus V100:16,T4:32 --objective cost --within 1.2x-best-time
-      hetsim recommend --model gpt2-1.5b -b 64 --gpus V100,A100 --budget 30usd --iterations 10000
+      hetsim recommend --model gpt2-1.5b -b 64 --gpus V100,A100 --budget 60usd --iterations 10000
       hetsim recommend --model resnet50 -b 256 --cluster mixed --objective front --out resnet50
       hetsim recommend --model gpt3-13b -b 64 --gpus A100-80:32 --tensor 1,2,4,8 --recompute maybe --zero 0,1
       hetsim recommend --graph model.onnx -b 32 --gpus V100:8,T4:8 --keep 4xV100
@@ -196,7 +196,7 @@ def _chosen(
     chosen, is_kept, reason = best, None if asked.keep is None else False, ""
     if asked.keep is not None:
         if not kept:
-            reason = f"{asked.keep} is not kept: the model does not fit there; this is the best plan instead"
+            reason = f"{asked.keep} is not kept: no plan on exactly these GPUs was found; this is the best plan instead"
         else:
             try:
                 chosen, is_kept = ranked(kept, by, limits=limits)[0], True

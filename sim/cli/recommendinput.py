@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sim.cli import graphs as graphs_cli
 from traces.errors import HetsimError, did_you_mean
 
 if TYPE_CHECKING:
@@ -86,7 +89,10 @@ def request(asked: Question) -> Request:
     most = sum(fleet.counts) if asked.max_gpus is None else asked.max_gpus
     made = Request(performance, model, asked.batch, fleet, most, _space(asked, schedules), asked.seed, asked.seconds)
     if asked.keep is not None:
-        counts_to_keep(asked.keep, fleet)
+        kept = sum(counts_to_keep(asked.keep, fleet))
+        if kept > made.budget:
+            raise refused("more GPUs to keep than a plan may use", "--keep", asked.keep, f"up to {made.budget}",
+                          "Raise --max-gpus.")
     return made
 
 
@@ -166,7 +172,7 @@ def limits(asked: Question) -> Limits:
 def _within(text: str) -> tuple[float | None, float | None]:
     match = re.fullmatch(NUMBER + r"\s*(x(?:-best-time)?|us|ms|s|min|h)", text.strip(), re.ASCII)
     value = float(f"{match[1]}e{match[2] or 0}") if match else 0.0
-    if match is None or value <= 0 or (match[3][0] == "x" and value < 1):
+    if match is None or not 0 < value < math.inf or (match[3][0] == "x" and value < 1):
         raise refused("not a time limit", "--within", text, "a multiple of the best time from 1 on, as 1.2x-best-time, "
                       "or a time with its unit (us, ms, s, min, h), as 0.5s")
     return (value, None) if match[3][0] == "x" else (None, value * UNITS_S[match[3]])
@@ -175,7 +181,7 @@ def _within(text: str) -> tuple[float | None, float | None]:
 def _usd(text: str) -> float:
     match = re.fullmatch(NUMBER + r"\s*usd", text.strip(), re.ASCII | re.IGNORECASE)
     value = float(f"{match[1]}e{match[2] or 0}") if match else 0.0
-    if value <= 0:
+    if not 0 < value < math.inf:
         raise refused("not a budget", "--budget", text, "an amount with its currency, as 3usd (others: give --prices "
                       "in USD)")
     return value
@@ -187,7 +193,7 @@ def _space(asked: Question, schedules: tuple[str, ...]) -> Space:
 
     for name in schedules:
         if name not in SCHEDULES:
-            raise refused("unknown pipeline schedule", "--schedules", name, ", ".join(SCHEDULES),
+            raise refused("unknown pipeline schedule", "--schedules", name, "1f1b, gpipe, async",
                           did_you_mean(name, SCHEDULES))
         if name == "interleaved":
             raise refused("a schedule that is not planned for", "--schedules", name, "1f1b, gpipe, async",
@@ -204,13 +210,11 @@ def _performance(asked: Question, links: Any, schedule: str) -> tuple[Performanc
     """The performance model, and the name of the model in it."""
     from sim.performance import Performance
     from sim.performance.calibration import named_calibration
-    from sim.performance.readers import read_graph
     from sim.performance.tables import load_table
 
     graphs, model = {}, asked.model or ""
     if asked.graph is not None:
-        said: dict[str, Any] = {"gpu": asked.profiled_on, "samples": asked.profiled_samples}
-        graph = read_graph(str(asked.graph), **{name: value for name, value in said.items() if value is not None})
+        graph = graphs_cli.read(str(asked.graph), asked.profiled_on, asked.profiled_samples)
         graphs, model = {graph.name: graph}, graph.name
     table = load_table(asked.measured, "interpolate") if asked.measured is not None else None
     made = Performance(links, table, schedule=schedule if schedule != "interleaved" else "1f1b",
@@ -259,12 +263,15 @@ def _sizes(asked: Question, types: list[GpuType], default: list[int]) -> list[in
         return default
     if re.fullmatch(r"\d{1,4}", text, re.ASCII) and 1 <= int(text) <= 1024:
         return [int(text)] * len(types)
-    names, sizes = {gpu.name.lower(): t for t, gpu in enumerate(types)}, list(default)
+    names, sizes, named = {gpu.name.lower(): t for t, gpu in enumerate(types)}, list(default), set()
     for one in text.split(","):
         match = re.fullmatch(r"\s*([\w.-]+)\s*:\s*(\d{1,4})\s*", one, re.ASCII)
         if match is None or match[1].lower() not in names or not 1 <= int(match[2]) <= 1024:
             raise refused("not GPUs on a node", "--node-gpus", one.strip(), "a number from 1 to 1024, or TYPE:NUMBER "
                           f"by commas with types of {', '.join(gpu.name for gpu in types)}")
+        if match[1].lower() in named:
+            raise refused("a GPU type is named twice", "--node-gpus", match[1], "each type once")
+        named.add(match[1].lower())
         sizes[names[match[1].lower()]] = int(match[2])
     return sizes
 
@@ -304,5 +311,5 @@ def check_folder(out: Path) -> None:
     """Refuse a folder that is in use, or cannot be made, before any work is done."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise refused("the output is there already", "--out", str(out), "a new or empty folder", "Name another one.")
-    if not out.absolute().parent.is_dir():
+    if out.is_symlink() or not os.access(out.absolute().parent, os.W_OK) or not out.absolute().parent.is_dir():
         raise refused("the folder that it would be in is not there", "--out", str(out), "a folder that can be made")

@@ -43,31 +43,42 @@ def stages_table(answer: Mapping[str, Any]) -> Table:
     how = [f"{many}{plan['micro_batches']} micro-batch{'es' * (plan['micro_batches'] > 1)}"]
     how += [plan["schedule"]] * (len(plan["stages"]) > 1) + ["recomputation"] * plan["recompute"]
     how += [f"ZeRO {plan['zero']}"] * (plan["zero"] > 0) + ["operators reordered"] * bool(plan["order"])
+    shared = any(s["tensor"] > 1 for s in plan["stages"])
     table = new_table(
-        "stage", "operators", "names", "GPU type", "replicas", "tensor", "forward", "backward", "memory (GiB)",
+        "stage", "operators", "from, to", "replicas", *["tensor"] * shared, "fwd (ms)", "bwd (ms)", "GiB",
         title=f"Plan for {answer['model']}, {answer['batch_size']:,} samples an iteration, by {_by(answer)}: "
               f"{', '.join(how)}",
     )
     for s in plan["stages"]:
         mixed = len(s["gpus"]) > 1
-        kinds = [f"{g['gpu_type']} ({100 * g['share']:.3g} % of the samples)" if mixed else g["gpu_type"]
-                 for g in s["gpus"]]
+        kinds = [f"{g['replicas']} {g['gpu_type']}" + f", {100 * g['share']:.3g} %" * mixed for g in s["gpus"]]
         need = "unknown" if s["need_gib"] is None else f"{s['need_gib']:.2f}"
         there = " or ".join(f"{gib:g}" for gib in dict.fromkeys(g["there_gib"] for g in s["gpus"]))
         table.add_row(
-            f"{s['stage']}", f"{s['first_op']}-{s['last_op']}", cell(f"{s['first_name']} - {s['last_name']}"),
-            "\n".join(kinds), "\n".join(f"{g['replicas']}" for g in s["gpus"]), f"{s['tensor']}",
-            time(s["forward_s"]), time(s["backward_s"]), f"{need} of {there}",
+            f"{s['stage']}", f"{s['first_op']}-{s['last_op']}",
+            cell(f"{_name(s['first_name'])}\n{_name(s['last_name'])}"), "\n".join(kinds),
+            *[f"{s['tensor']}"] * shared, f"{1e3 * s['forward_s']:,.3f}", f"{1e3 * s['backward_s']:,.3f}",
+            f"{need} of {there}",
         )
+    if any(len(s["gpus"]) > 1 for s in plan["stages"]):
+        title = "; % of a micro-batch's samples"
+        table.title = f"{table.title}{title}"
     table.caption = _sources(answer)
     return table
 
 
+def _name(operator: str, most: int = 20) -> str:
+    """An operator's name without its settings, not too long for a column."""
+    return _short(operator.split("(", maxsplit=1)[0].strip(), most)
+
+
 def _by(answer: Mapping[str, Any]) -> str:
-    words = {"time": "least time", "cost": "least cost", "front": "least time"}[answer["objective"]]
+    words = {"time": "least time", "cost": "least cost", "front": "the front's fastest"}[answer["objective"]]
     words += f" within {time(answer['within_s'])}" if answer["within_s"] is not None else ""
-    if answer["budget_usd_per_iteration"] is not None:
-        words += f" within {usd(answer['budget_usd_per_iteration'])} an iteration"
+    if (budget := answer["budget_usd_per_iteration"]) is not None:
+        iterations = answer["iterations"]
+        words += (f" within {usd(budget)} an iteration" if iterations is None else
+                  f" within {usd(budget * iterations)} for {iterations:,} iterations")
     return words + (f", on {answer['keep']} as asked" if answer["kept"] else "")
 
 
@@ -109,6 +120,8 @@ def beside_table(answer: Mapping[str, Any]) -> Table:
         best = answer["better"]
         lines.append(f"not asked for, but better: {best['layout']}: {time(best['iteration_s'])}, "
                      f"{usd(best['usd_per_iteration'])} an iteration")
+    if any(len(plan["stages"]) > 1 for plan in both):
+        lines.append("the parts of an iteration are those of the stage that ends last")
     table.caption = "\n".join(map(cell, lines))
     return table
 
@@ -136,7 +149,7 @@ def _effort(answer: Mapping[str, Any]) -> str:
     bound, gaps = answer["bound"], []
     for what in ("time", "cost"):
         if (gap := bound[f"gap_{what}"]) is not None:
-            gaps.append(f"the best {what} found is within {100 * max(gap, 0.0):.1f} % of a lower bound")
+            gaps.append(f"no plan at all has less than {1 / (1 + max(gap, 0.0)):.0%} of the best {what} found (proven)")
     effort = f"{answer['plans_judged']:,} plans judged in {answer['wall_s']:.1f} s by {', '.join(answer['methods'])}"
     return "\n".join(["; ".join(gaps)] * bool(gaps) + [effort])
 

@@ -1,16 +1,16 @@
 """A partition of a chain within a period and within GPU counts: beam search, led by prices that prove what is hopeless.
 
 Let a price vector p give each GPU of type k the price p[k] >= 0, all GPUs of the fleet together costing 1, and let
-least(p) be the least price of a partition of the operators that are left (`sim.kernels.chain.cheapest`). Stages chosen
-so far, using u[k] GPUs, can be completed within the fleet only if  p u + least(p) <= 1  for every p. The beam keeps
-the partial partitions in which the worst of these sums is lowest.
+least(p) be the least price of a partition of the operators that are left (`sim.kernels.chain_cheapest`). Stages
+chosen so far, using u[k] GPUs, can be completed within the fleet only if  p u + least(p) <= 1  for every p. The beam
+keeps the partial partitions in which the worst of these sums is lowest.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.chain import end_within
+from sim.kernels.chain_cheapest import end_within
 from sim.kernels.jit import jit
 
 

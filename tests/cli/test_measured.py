@@ -42,7 +42,7 @@ def notes() -> str:
 def test_jobs_of_the_table_run_at_its_rates_and_the_others_by_the_model(measured, hetsim, policy):
     """P-26: 40,000 iterations at 400 a second for the four GPUs together are 100 s. A policy that cuts models into
     stages takes a measured one whole."""
-    said = measured("--policy", policy)
+    said = measured("--policy", policy, *["-P", "max_scale=1"] * (policy == "hetero"))
     assert said.code == 0, said.err
     rate = table("segments")["rate"]
     assert table("jobs")["end_s"]["big"] == pytest.approx(100.0) and rate["big"] == pytest.approx(400.0)

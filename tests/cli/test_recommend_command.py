@@ -48,10 +48,29 @@ def test_the_plan_is_never_worse_than_the_best_on_one_type(hetsim):
 def test_the_tables_name_stages_parts_memory_the_other_plan_and_the_front(hetsim):
     said = hetsim("recommend", *MIXED, "--iterations", 1000)
     assert said.code == 0
-    for word in ("operators", "embeddings", "replicas", "forward", "backward", "of 16", "best on one GPU type",
+    for word in ("operators", "embeddings", "replicas", "fwd (ms)", "bwd (ms)", "of 16", "best on one GPU type",
                  "computation", "all-reduce", "samples a second", "cost of 1,000 iterations", "saving:",
-                 "Time against cost", "lower bound", "plans judged", "USD/h (AWS"):  # fmt: skip
+                 "Time against cost", "(proven)", "plans judged", "USD/h (AWS"):  # fmt: skip
         assert word in said.out, word
+
+
+def test_a_free_type_is_planned_and_saves_no_cost(hetsim, here):
+    (here / "free.toml").write_text(
+        "[[prices]]\n" + "\n".join(f'{key} = "{value}"' for key, value in {
+            "gpu_type": "V100", "kind": "on-demand", "per": "gpu", "date": "2026-01-01", "source": "ours"}.items())
+        + "\namount_per_h = 0.0\n")
+    for objective in ("time", "cost", "front"):
+        got = answer(hetsim, *ASKED, *QUICK, "--prices", "free.toml", "--objective", objective)
+        assert got["plan"]["usd_per_iteration"] == 0.0
+        assert got["saving"]["cost"] == 0.0
+
+
+def test_a_profile_that_does_not_say_its_minibatch_is_refused(hetsim, here):
+    """P-49: else the times of a whole minibatch would be taken for those of one sample."""
+    (here / "net.txt").write_text("node1 -- Conv -- forward_compute_time=1.0, backward_compute_time=2.0, "
+                                  "activation_size=8.0, parameter_size=8.0\n")
+    said = hetsim("recommend", "--graph", "net.txt", "--gpus", "V100:2", "--profiled-on", "V100")
+    assert said.code == 2 and "--profiled-samples" in said.err
 
 
 def test_limits_are_kept_and_the_front_is_all_of_it(hetsim):
@@ -153,7 +172,7 @@ def test_p52_advice_differs_only_where_the_request_fails(hetsim):
     """GPT-2 1.5B does not fit on one V100: the best plan is given instead, and the reason. A limit is one too."""
     said = hetsim("recommend", "--model", "gpt2-1.5b", "-b", 4, "--gpus", "V100:4", "--keep", "1xV100", *QUICK)
     assert said.code == 0
-    assert "1xV100 is not kept: the model does not fit there" in said.err
+    assert "1xV100 is not kept: no plan on exactly these GPUs was found" in said.err
     slow = answer(hetsim, *MIXED, "--keep", "1xT4", "--within", "1x-best-time")
     assert slow["kept"] is False
     assert "no plan is within the limits" in slow["keep_reason"]
@@ -205,7 +224,10 @@ ASKED = ("--model", "resnet50", "--gpus", "V100:2")
         ([*ASKED, "--objective", "costs"], "did you mean 'cost'"),
         ([*ASKED, "--within", "0.9x-best-time"], "--within"),
         ([*ASKED, "--within", "5"], "--within"),
-        ([*ASKED, "--within", "1e999s"], "impossible time"),
+        ([*ASKED, "--within", "1e999s"], "--within"),
+        ([*ASKED, "--budget", "1e999usd"], "--budget"),
+        ([*ASKED, "--node-gpus", "V100:4,V100:2"], "named twice"),
+        ([*ASKED, "--max-gpus", "1", "--keep", "2xV100"], "more GPUs to keep than a plan may use"),
         ([*ASKED, "--budget", "3"], "as 3usd"),
         ([*ASKED, "--budget", "3eur"], "as 3usd"),
         ([*ASKED, "--methods", "exat"], "did you mean 'exact'"),

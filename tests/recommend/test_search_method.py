@@ -234,7 +234,7 @@ def test_nothing_is_proposed_where_nothing_fits():
 
 def test_a_space_without_neighbours_ends_the_search():
     """One GPU, one micro-batch: one plan, however long there is."""
-    asked = request("vgg16", 32, (V100,), (1,), Space(micro_batches=(1,)), seconds=math.inf)
+    asked = request("vgg16", 32, (V100,), (1,), Space(micro_batches=(1,)), seconds=600.0)
     assert [r.counts for r in improve(asked, starts(asked)).front] == [(1,)]
 
 

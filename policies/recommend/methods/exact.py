@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from policies.recommend.problem import Problem
 from policies.recommend.request import Request
 from policies.recommend.search import candidates, whole_gang
+from policies.recommend.vectors import MOST_VECTORS, number_of_vectors
 from sim.api import Plan
 
 STEP = 4
@@ -29,8 +30,13 @@ def problem(request: Request, members: Sequence[int], budget: int | None = None)
 
 
 def scales(request: Request, members: Sequence[int]) -> Iterator[Problem]:
-    """The problem at several scales: the whole budget in coarse units, and parts of it in finer ones, down to 1 GPU."""
+    """The problem at several scales: the whole budget in coarse units, and parts of it in finer ones, down to 1 GPU.
+
+    None where so many types have too many vectors of counts (`MOST_VECTORS`).
+    """
     whole = problem(request, members)
+    if number_of_vectors(len(members), whole.units) > MOST_VECTORS:
+        return
     yield whole
     unit = whole.unit
     while unit > 1:
