@@ -134,12 +134,6 @@ class Request:
         table = self.performance.table
         return table is not None and self.model in table.job_types
 
-    def on(self, members: Sequence[int]) -> Request:
-        """The same job on some of the types; counts of the answers keep their places."""
-        counts = [n if t in members else 0 for t, n in enumerate(self.fleet.counts)]
-        fleet = Fleet(self.performance, self.fleet.types, counts, self.fleet.node_gpus)
-        return replace(self, fleet=fleet, _judged={})
-
     def truth(self, plan: Plan) -> Recommendation | None:
         """What a plan brings by `Performance.plan` on the empty fleet, or None: it does not fit, or needs more GPUs.
 
