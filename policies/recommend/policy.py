@@ -139,9 +139,8 @@ class RecommendPolicy(Policy):
 
     def _learn(self, view: View, rows: np.ndarray) -> None:
         """Work out the plans of classes that are seen for the first time."""
-        for index in np.unique(self._class_of[rows]).tolist():
-            if index in self._classes:
-                continue
+        classes = self._class_of[rows]
+        for index in np.unique(classes[self._number[classes] < 0]).tolist():
             known = self._classes[index] = self._plans.learn(self._keys[index])
             self._never[index] = bool(known.reason)
             self._number[index] = self._market.add(known)
