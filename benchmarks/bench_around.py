@@ -19,7 +19,7 @@ from sim.hardware import gpu_type
 from sim.performance import MODELS, Performance
 from tests.helpers import nodes, run
 from traces.load import load_trace
-from traces.synthetic import generate
+from traces.synthetic.generate import generate
 from traces.trace import Trace
 
 

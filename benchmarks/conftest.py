@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import nodes, run
 from traces.load import load_trace
-from traces.synthetic import generate
+from traces.synthetic.generate import generate
 from traces.trace import Trace
 
 DATA = Path(os.environ.get("HETSIM_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))

@@ -18,7 +18,7 @@ from sim.performance.tables import SOURCES, load_table
 from sim.progress import Modelled, Recorded, Truth, reference_layout
 from traces.assign import ModelChoice, assign
 from traces.load import head, load_trace, scale_load
-from traces.synthetic import GENERATORS, generate
+from traces.synthetic.generate import GENERATORS, generate
 from traces.trace import Trace
 
 DEFAULT_JOBS, DEFAULT_LOAD = 5_000, 0.7

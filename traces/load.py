@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
-from traces import canonical, itp, pai, philly, philly_log, tiresias
-from traces.canonical import write_trace
+from traces import readers
 from traces.errors import TraceError, did_you_mean
 from traces.reader import Head, Reader
+from traces.readers.canonical import write_trace
 from traces.trace import Trace
 from traces.window import head, offered_load, scale_load
 
 __all__ = ["FORMATS", "detect", "head", "load_trace", "offered_load", "scale_load", "write_trace"]
 
-#: Every format by name, in the order in which they are tried.
-FORMATS: dict[str, Reader] = {
-    module.READER.name: module.READER for module in (canonical, philly_log, philly, pai, tiresias, itp)
-}
+def _formats() -> dict[str, Reader]:
+    """The READER of each module of `traces.readers`: a new format is a new file, and nothing else changes."""
+    names = sorted(info.name for info in iter_modules(readers.__path__))
+    found = [import_module(f"traces.readers.{name}") for name in names]
+    return {module.READER.name: module.READER for module in found if hasattr(module, "READER")}
+
+
+#: Every format by name.
+FORMATS: dict[str, Reader] = _formats()
 
 
 def load_trace(path: str | Path, format: str | None = None, **options: Any) -> Trace:
@@ -73,9 +80,17 @@ def detect(path: str | Path) -> Reader:
     if not start.first.strip():
         got = "a folder without CSV files" if path.is_dir() else "an empty file"
         raise TraceError("nothing to read", where=str(path), got=got, allowed="a trace with at least one job")
+    knowing = [reader for reader in FORMATS.values() if reader.knows(start)]
+    if len(knowing) > 1:
+        raise TraceError("more than one format fits", where=str(path), got=", ".join(r.name for r in knowing),
+                         allowed="one format", todo="Name it with --format.")
+    if knowing:
+        return knowing[0]
     for reader in FORMATS.values():
-        if reader.knows(start):
-            return reader
+        for side in reader.side_tables:
+            if side.knows(start):
+                raise TraceError(f"no jobs here: {side.what}", where=str(path), got=", ".join(start.header)[:200],
+                                 allowed=f"the jobs, format {reader.name!r}", todo=side.todo)
     if start.first.startswith((b"\x1f\x8b", b"PK", b"BZh", b"\xfd7zXZ", b"(\xb5/\xfd")):
         raise TraceError("the file is compressed", where=str(path), allowed="plain CSV, JSON or Parquet",
                          todo="Unpack it first.")

@@ -46,6 +46,28 @@ class Head:
 
 
 @dataclass(frozen=True)
+class SideTable:
+    """A file published beside a trace that holds no jobs: what it is, and what it is good for.
+
+    Known by its header, by its name, or by `sniff`.
+    """
+
+    what: str
+    todo: str = ""
+    header: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    sniff: Callable[[Head], bool] | None = None
+
+    def knows(self, head: Head) -> bool:
+        """Return whether the file looks like this table."""
+        if self.sniff is not None and self.sniff(head):
+            return True
+        if head.path.name in self.names:
+            return True
+        return bool(self.header) and set(self.header) <= set(head.header)
+
+
+@dataclass(frozen=True)
 class Reader:
     """One trace format.
 
@@ -53,8 +75,8 @@ class Reader:
     ----------
     name, description : str
         What `--format` is called, and what the format is, in a line.
-    public : str
-        Where the public file is.
+    public, licence : str
+        Where the public file is, and under which licence.
     header : tuple of str
         Columns that a CSV file of this format must have; empty where it is no CSV.
     read : callable (path, **options) -> Trace
@@ -63,6 +85,8 @@ class Reader:
         Whether the file is of this format; default: its header has all columns of `header`.
     folders : bool
         Whether a folder of such files can be read as one trace.
+    side_tables : tuple of SideTable
+        Files published beside the jobs: recognised, and refused with what they are.
     """
 
     name: str
@@ -73,6 +97,8 @@ class Reader:
     options: Mapping[str, str] = field(default_factory=dict)
     sniff: Callable[[Head], bool] | None = None
     folders: bool = False
+    licence: str = "not stated"
+    side_tables: tuple[SideTable, ...] = ()
 
     def knows(self, head: Head) -> bool:
         """Return whether the file looks like this format."""

@@ -67,6 +67,12 @@ COLUMNS: tuple[Column, ...] = (
     Column("status", "text", "", "how the recorded job ended", "passed"),
     Column("attempts", "int32", "", "how often the recorded job was tried; all but the last failed", 1, 1, 10_000),
     Column("estimate_s", "float64", "s", "run time that the user announced", np.nan, 0, MAX_TIME_S, nan_ok=True),
+    Column("wait_s", "float64", "s", "recorded time from submission to start", np.nan, 0, MAX_TIME_S, nan_ok=True),
+    Column(
+        "deadline_s", "float64", "s", "when the job should have ended, on the clock of submit_s", np.nan, -MAX_TIME_S,
+        MAX_TIME_S, nan_ok=True,
+    ),
+    Column("priority", "float64", "", "weight of the job: a larger one matters more", 1.0, 0, 1e9),
     Column("model", "text", "", "model of the zoo that the job trains; empty: unknown", ""),
     Column(
         "batch_size",

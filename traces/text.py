@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 @dataclass(frozen=True)
 class Table:
-    """The cells of a CSV file as text. `lines` is the line number of each row in the file (header: 1)."""
+    """The cells of a CSV file as text. `lines` is the line number of each row in the file (from 1)."""
 
     source: str
     cells: dict[str, pa.ChunkedArray]
@@ -96,10 +96,21 @@ class Table:
             return np.array([float(c) if _NUMBER.fullmatch(c) else np.nan for c in cells]), text
 
 
-def read_table(path: Path, required: Sequence[str]) -> Table:
+def read_table(
+    path: Path, required: Sequence[str], *, names: Sequence[str] | None = None, delimiter: str = ","
+) -> Table:
     """Read a CSV file with a header as text.
 
     Blank lines are skipped; a byte-order mark, CRLF and a missing last newline are accepted.
+
+    Parameters
+    ----------
+    required : sequence of str
+        Columns that must be there.
+    names : sequence of str, optional
+        Names of the columns of a file without a header.
+    delimiter : str
+        What stands between cells: one character.
 
     Raises
     ------
@@ -110,13 +121,16 @@ def read_table(path: Path, required: Sequence[str]) -> Table:
     source = str(path)
     data = read_bytes(path)
     _check_text(data, source)
-    first, _, body = data.partition(b"\n")
-    names = _header(first.decode("utf-8"), source, required)
+    if names is None:
+        first, _, body = data.partition(b"\n")
+        names, above = _header(first.decode("utf-8"), source, required, delimiter), 1
+    else:
+        names, body, above = list(names), data, 0
     if not body.strip():
         raise TraceError("the trace has no jobs", where=source, got="a header and no rows",
                          allowed="at least one row", todo="Check the file and the filters.")
-    table = _parse_rows(body, names, source)
-    return Table(source, {n: table.column(i) for i, n in enumerate(names)}, _lines(body, len(table)))
+    table = _parse_rows(body, names, source, delimiter, above)
+    return Table(source, {n: table.column(i) for i, n in enumerate(names)}, _lines(body, len(table), above))
 
 
 def read_bytes(path: Path) -> bytes:
@@ -143,9 +157,10 @@ def _check_text(data: bytes, source: str) -> None:
                          todo="Decompress or convert the file, or name another --format.")
 
 
-def _header(line: str, source: str, required: Sequence[str]) -> list[str]:
+def _header(line: str, source: str, required: Sequence[str], delimiter: str) -> list[str]:
     try:
-        names = [n.strip() for n in next(csv.reader([line.removeprefix("\ufeff").rstrip("\r")]), [])]
+        cells = csv.reader([line.removeprefix("\ufeff").rstrip("\r")], delimiter=delimiter)
+        names = [n.strip() for n in next(cells, [])]
     except csv.Error as error:
         raise TraceError("the header is no CSV", where=f"{source}, line 1", got=str(error)) from None
     for name in required:
@@ -161,7 +176,7 @@ def _header(line: str, source: str, required: Sequence[str]) -> list[str]:
     return names
 
 
-def _parse_rows(body: bytes, names: list[str], source: str) -> pa.Table:
+def _parse_rows(body: bytes, names: Sequence[str], source: str, delimiter: str, above: int) -> pa.Table:
     ragged: list[pa_csv.InvalidRow] = []
 
     def keep(row: pa_csv.InvalidRow) -> str:
@@ -176,7 +191,8 @@ def _parse_rows(body: bytes, names: list[str], source: str) -> pa.Table:
         table = pa_csv.read_csv(
             io.BytesIO(mark + body),
             read_options=pa_csv.ReadOptions(column_names=labels, use_threads=False, block_size=1 << 24),
-            parse_options=pa_csv.ParseOptions(newlines_in_values=b'"' in body, invalid_row_handler=keep),
+            parse_options=pa_csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=b'"' in body, invalid_row_handler=keep),
             convert_options=pa_csv.ConvertOptions(
                 column_types=dict.fromkeys(labels, pa.string()), strings_can_be_null=False, check_utf8=False),
         )
@@ -185,7 +201,7 @@ def _parse_rows(body: bytes, names: list[str], source: str) -> pa.Table:
                          todo="Check quotes and line ends, or name another --format.") from None
     if ragged:
         row = ragged[0]
-        lines = _lines(body, len(table) + len(ragged))
+        lines = _lines(body, len(table) + len(ragged), above)
         line = lines[row.number - 1] if row.number and row.number <= len(lines) else "?"
         raise TraceError(
             "a row has the wrong number of cells", where=f"{source}, line {line}",
@@ -196,11 +212,11 @@ def _parse_rows(body: bytes, names: list[str], source: str) -> pa.Table:
     return table
 
 
-def _lines(body: bytes, rows: int) -> np.ndarray:
-    """Line number of each row; blank lines count as lines though they are no rows."""
-    lines = np.arange(2, rows + 2)
+def _lines(body: bytes, rows: int, above: int) -> np.ndarray:
+    """Line number of each row, with `above` lines before the first; blank lines count though they are no rows."""
+    lines = np.arange(above + 1, above + 1 + rows)
     if b"\n\n" in body or b"\n\r\n" in body or body.startswith((b"\n", b"\r\n")):
-        full = np.array([i for i, line in enumerate(body.splitlines(), start=2) if line])
+        full = np.array([i for i, line in enumerate(body.splitlines(), start=above + 1) if line])
         if len(full) == rows:  # else a quoted cell holds line ends, and rows are counted instead
             return full
     return lines

@@ -23,8 +23,11 @@ class Provenance:
     """Where a trace comes from and what its reader did: printed with each result, kept in run.json.
 
     `counts` has one entry for each kind of row that was dropped, repaired or read in a special way, in the
-    words that the user sees: {"CPU-only jobs dropped": 12}. `rule` states what duration_s is in this trace.
-    `epoch_s` is the POSIX time of submit_s = 0, None where the source has no calendar.
+    words that the user sees: {"CPU-only jobs dropped": 12}; `first` has the places of its first rows ("line 7"),
+    see `traces.tally.Tally`. `rule` states what duration_s is in this trace; `options` are those of the reader, as
+    used, and `sha256` is that of the file. `epoch_s` is the POSIX time of submit_s = 0, None where the source has no
+    calendar; hours and weekdays are to be read in zone `tz`; where not `date_is_real` they are true and the date is
+    made up. `window_s` is when the log begins and ends, on the clock of submit_s, where that is known.
     """
 
     source: str = "memory"
@@ -35,6 +38,12 @@ class Provenance:
     counts: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     epoch_s: float | None = None
+    first: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    sha256: str = ""
+    tz: str = "UTC"
+    date_is_real: bool = True
+    window_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +65,9 @@ class Trace:
     status: np.ndarray
     attempts: np.ndarray
     estimate_s: np.ndarray
+    wait_s: np.ndarray
+    deadline_s: np.ndarray
+    priority: np.ndarray
     model: np.ndarray
     batch_size: np.ndarray
     work_iters: np.ndarray

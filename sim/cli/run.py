@@ -146,7 +146,7 @@ def _plain(value: Any) -> Any:
 
 def _without_effect(config: RunConfig, policy: Policy) -> list[str]:
     """Settings that were given and change nothing in this run."""
-    from traces.synthetic import GENERATORS
+    from traces.synthetic.generate import GENERATORS
 
     given, engine, found = config.model_fields_set, config.engine, []
     if "estimate" in given and not policy.needs_estimates:

@@ -55,7 +55,7 @@ def test_a_trace_that_cannot_be_used(replay, here, case):
 
 
 def test_a_missing_trace_is_told_where_it_was_sought_what_is_read_and_where_to_find_one(replay, here):
-    parts = [str(here / "no-such-log"), "canonical, philly", "github.com/msr-fiddle/philly-traces"]
+    parts = [str(here / "no-such-log"), "canonical", "philly-csv", "github.com/msr-fiddle/philly-traces"]
     assert_refused(replay("--trace", "no-such-log"), parts, here)
 
 

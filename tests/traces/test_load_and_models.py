@@ -11,7 +11,7 @@ from traces.assign import ModelChoice, assign
 from traces.describe import as_text, check, describe
 from traces.errors import TraceError
 from traces.load import head, load_trace, offered_load, scale_load
-from traces.synthetic import generate
+from traces.synthetic.generate import generate
 from traces.trace import Trace
 
 

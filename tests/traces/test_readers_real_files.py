@@ -61,7 +61,7 @@ def test_philly_log_sample(data_dir):
 
 
 def test_philly_machine_list_and_utilisation(data_dir):
-    from traces.philly_machines import read_gpu_util, read_machines
+    from traces.machines.philly import read_gpu_util, read_machines
 
     philly = data_dir / "philly"
     machines = read_machines(

@@ -16,7 +16,7 @@ import pytest
 from traces.describe import describe
 from traces.errors import TraceError
 from traces.load import load_trace
-from traces.synthetic import generate
+from traces.synthetic.generate import generate
 from traces.window import demand_gpu_s
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,7 +159,7 @@ def test_pai_arrivals_users_and_ends(pai):
 
 @pytest.mark.parametrize("name", ["philly", "pai"])
 def test_the_same_seed_gives_the_same_bytes_in_another_process(name):
-    code = f"from traces.synthetic import generate; print(generate({name!r}, 5000, 7).content_hash())"
+    code = f"from traces.synthetic.generate import generate; print(generate({name!r}, 5000, 7).content_hash())"
     runs = [
         subprocess.run(
             [sys.executable, "-c", code],

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from traces.canonical import sidecar
 from traces.errors import TraceError
 from traces.load import FORMATS, load_trace, write_trace
+from traces.readers.canonical import sidecar
 from traces.schema import COLUMNS, STATUSES
-from traces.synthetic import generate
+from traces.synthetic.generate import generate
 from traces.trace import Provenance, Trace
 
 SAFE = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

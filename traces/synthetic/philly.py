@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traces.draw import Component, choose, fill, mixture, moments, numbered, within_bursts
+from traces.synthetic.draw import Component, choose, fill, mixture, moments, numbered, within_bursts
 
 #: Longest job of the public trace, s (53 days).
 LONGEST_S = 53 * 86_400

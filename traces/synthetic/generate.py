@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from traces.errors import TraceError, did_you_mean
-from traces.synthetic_pai import pai_columns
-from traces.synthetic_philly import philly_columns
+from traces.synthetic.pai import pai_columns
+from traces.synthetic.philly import philly_columns
 from traces.trace import Provenance, Trace
 
 Generator = Callable[[int, int], dict[str, np.ndarray]]
@@ -29,7 +29,7 @@ def generate(name: str, jobs: int, seed: int = 0) -> Trace:
     Parameters
     ----------
     name : {"philly", "pai"}
-        See `traces.synthetic_philly` and `traces.synthetic_pai` for what is fitted and what is left out.
+        See `traces.synthetic.philly` and `traces.synthetic.pai` for what is fitted and what is left out.
     jobs : int
         From 1 to `MOST_JOBS`.
     seed : int

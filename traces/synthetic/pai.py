@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traces.draw import Component, choose, fill, mixture, moments, numbered, pick, within_bursts
+from traces.synthetic.draw import Component, choose, fill, mixture, moments, numbered, pick, within_bursts
 
 #: Longest GPU task of the trace, s.
 LONGEST_S = 626_371

@@ -1,6 +1,6 @@
 """Microsoft Philly 2017, as the CSV that later work passes around: one row a job, all attempts added up.
 
-The genuine log with its attempts is read by `traces.philly_log`.
+The genuine log with its attempts is read by `traces.readers.philly_log`.
 """
 
 from __future__ import annotations

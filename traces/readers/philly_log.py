@@ -16,8 +16,8 @@ import numpy as np
 
 from traces import status
 from traces.errors import TraceError
-from traces.philly import epoch, epoch_note
 from traces.reader import Head, Reader, choice
+from traces.readers.philly_csv import epoch, epoch_note
 from traces.text import read_bytes
 from traces.times import posix_s
 from traces.trace import Provenance, Trace

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from traces.errors import TraceError
-from traces.philly_log import load_json
 from traces.reader import choice
+from traces.readers.philly_log import load_json
 from traces.text import read_bytes, read_table
 from traces.times import posix_s
 

@@ -1,0 +1,1 @@
+"""Made-up workloads with the statistics of published ones."""
