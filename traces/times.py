@@ -43,6 +43,11 @@ def zone(tz: str) -> ZoneInfo | None:
                          allowed="naive, UTC or a name such as America/Los_Angeles") from None
 
 
+def zone_name(tz: str) -> str:
+    """The zone in words: times without one are read as UTC."""
+    return "UTC" if tz in ("", "naive") else tz
+
+
 def posix_s(
     texts: Sequence[object], tz: str, where: Callable[[int], str], *, required: bool = False
 ) -> Times:

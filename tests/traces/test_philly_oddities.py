@@ -232,3 +232,30 @@ def test_utilisation_sample_of_the_public_file(data_dir, tmp_path):
     path.write_text("\n".join(line for line in lines if line.count(",") >= 9 and line[0] != "#"))
     frame = read_gpu_util(path)
     assert len(frame) == 1 and frame["gpu3_util"][0] == 63.333333333
+
+
+def test_where_attempts_differ_in_gpus_the_user_says_whose_count(tmp_path):
+    times = [(f"2017-10-07 0{h}:00:00", f"2017-10-07 0{h}:30:00") for h in (2, 3, 4)]
+    path = log(tmp_path, job("j", [attempt(*when, gpus=n) for when, n in zip(times, (2, 8, 4), strict=True)]))
+    assert {rule: int(load_trace(path, gpus=rule).num_gpus[0]) for rule in ("first", "most", "last")} == {
+        "first": 2, "most": 8, "last": 4}
+    assert load_trace(path).provenance.counts["jobs whose attempts differ in GPUs: those of the last one taken"] == 1
+    with pytest.raises(TraceError, match="last, first, most"):
+        load_trace(path, gpus="all")
+
+
+def test_recorded_queueing_is_from_submission_to_the_first_start(tmp_path):
+    early = job("early", [attempt("2017-10-07 00:59:00", "2017-10-07 02:00:00")])
+    trace = load_trace(log(tmp_path, GOOD, early))
+    wait_s = dict(zip(trace.job_id, trace.wait_s, strict=True))
+    assert wait_s["good"] == 3600
+    assert np.isnan(wait_s["early"])  # a clock that was off: not a negative wait
+    assert trace.provenance.first["jobs that start before they are submitted: wait taken for unknown"] == ("job 2",)
+
+
+def test_philly_side_tables_are_named_not_misread(tmp_path):
+    (tmp_path / "cluster_machine_list").write_text("machineId,number of GPUs, single GPU mem\nm1,2, 12GB\n")
+    (tmp_path / "cluster_cpu_util").write_text("time,machine_id,cpu_util\n2017-11-27 00:04:00 PST,m29,31.8\n")
+    for name, what in (("cluster_machine_list", "list of machines"), ("cluster_cpu_util", "samples of GPU, CPU")):
+        with pytest.raises(TraceError, match=f"no jobs here: Philly's .*{what}"):
+            load_trace(tmp_path / name)

@@ -9,6 +9,7 @@ import numpy as np
 from traces import status
 from traces.errors import TraceError, did_you_mean
 from traces.reader import Reader
+from traces.tally import Tally
 from traces.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Provenance, Trace
 
@@ -20,6 +21,10 @@ GPU_TYPES = {"MISC": "", "CPU": "", "": "", "V100M32": "V100-32"}
 
 def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
     """Read `job_id,num_inst,submit_time,num_cpu,num_gpu,gpu_type,duration,user[,status,user_dur,…]`.
+
+    Where: the repository clusterdata of the GitHub organisation alibaba, cluster-trace-gpu-v2020/simulator
+    (CC-BY-4.0). Time 0 is the first submission: which hour that was, the file does not say. The raw tables, whose
+    hours are true, are read by `traces.readers.pai_raw`.
 
     ================  =====================================================================================
     source            becomes
@@ -63,14 +68,13 @@ def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
     } | {name: gang[name] for name in ("num_gpus", "gpu_milli", "worker_gpus")}
     if estimate_column:
         columns["estimate_s"] = table.number(estimate_column, blank=True)[keep]
-    counts = {
-        "CPU-only jobs dropped": len(each) - len(keep),
-        "zero-length jobs kept": int((duration_s[keep] == 0).sum()),
-        "fractions above one GPU rounded up": int(gang["rounded"].sum()),
-    }
+    tally = Tally(table.lines)
+    tally.rows("CPU-only jobs dropped", each == 0)
+    tally.rows("zero-length jobs kept", keep[duration_s[keep] == 0])
+    tally.rows("fractions above one GPU rounded up", keep[gang["rounded"]])
     provenance = Provenance(
         source=str(path), format="pai", rule="duration_s as recorded", rows_read=len(table),
-        counts={k: v for k, v in counts.items() if v},
+        counts=tally.counts, first=tally.first,
         notes=(f"estimate_s is {estimate_column}",) if estimate_column else (),
     )
     return Trace.from_columns(columns, provenance, rows=table.lines[keep], row_word="line")
@@ -102,6 +106,7 @@ READER = Reader(
     name="pai",
     description="PAI simulator jobs: job_id,num_inst,submit_time,num_cpu,num_gpu,gpu_type,duration,user",
     public="https://github.com/alibaba/clusterdata (cluster-trace-gpu-v2020/simulator/traces/pai)",
+    licence="CC-BY-4.0",
     header=HEADER,
     read=read_pai,
     options={"estimate_column": "column to use as the user's run-time estimate, e.g. user_dur; default none"},

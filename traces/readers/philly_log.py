@@ -16,13 +16,16 @@ import numpy as np
 
 from traces import status
 from traces.errors import TraceError
-from traces.reader import Head, Reader, choice
+from traces.reader import Head, Reader, SideTable, choice
 from traces.readers.philly_csv import epoch, epoch_note
+from traces.tally import Tally
 from traces.text import read_bytes
-from traces.times import posix_s
+from traces.times import posix_s, zone_name
 from traces.trace import Provenance, Trace
 
 KEYS = ("status", "vc", "jobid", "attempts", "submitted_time", "user")
+#: Attempt whose GPUs are the job's, where attempts differ.
+TAKEN = ("last", "first", "most")
 RULES = {
     "sum": "duration_s: run times of all attempts of a job added up, gaps between them not included",
     "last": "duration_s: run time of the last attempt that has start and end",
@@ -80,16 +83,20 @@ def load_json(path: Path) -> list[dict[str, Any]]:
     return jobs
 
 
-def read_philly_log(path: Path, *, attempts: str = "sum", tz: str = "naive") -> Trace:
+def read_philly_log(path: Path, *, attempts: str = "sum", gpus: str = "last", tz: str = "naive") -> Trace:
     """Read cluster_job_log.
+
+    Where: the repository philly-traces of the GitHub organisation msr-fiddle (CC-BY-4.0); its README says what
+    the keys are. The log says what each attempt used, never what was asked for.
 
     ===============  ======================================================================================
     source           becomes
     ===============  ======================================================================================
     jobid, user, vc  job_id, user, vc
     submitted_time   submit_s: seconds since the first submission that was kept; its time is in the notes
-    attempts         duration_s by the rule `attempts`; attempts: how many there were
-    detail[].gpus    num_gpus: the GPUs of the last attempt that lists any, all machines together
+    attempts         duration_s by the rule `attempts`; attempts: how many there were; wait_s: from submission
+                     to the first start
+    detail[].gpus    num_gpus: the GPUs of the attempt `gpus` that lists any, all machines together
     status           status: Pass, Killed, Failed become passed, killed, failed
     ===============  ======================================================================================
 
@@ -102,6 +109,8 @@ def read_philly_log(path: Path, *, attempts: str = "sum", tz: str = "naive") -> 
     ----------
     attempts : {"sum", "last", "span"}
         What the run time of a retried job is: see `RULES`.
+    gpus : {"last", "first", "most"}
+        Attempt whose GPUs are the job's, of those that list any.
     tz : str
         Zone of the times; naive: UTC. In Pacific time, runs across 2017-11-05 last an hour longer.
 
@@ -111,6 +120,7 @@ def read_philly_log(path: Path, *, attempts: str = "sum", tz: str = "naive") -> 
         The file is no such log, or a value is not allowed.
     """
     choice("attempts", attempts, tuple(RULES))
+    choice("gpus", gpus, TAKEN)
     jobs, source = load_json(path), str(path)
     tries = collect(jobs, source, tz)
     submitted = posix_s([j["submitted_time"] for j in jobs], tz,
@@ -118,17 +128,18 @@ def read_philly_log(path: Path, *, attempts: str = "sum", tz: str = "naive") -> 
     n = len(jobs)
     number = np.bincount(tries.job, minlength=n)
     duration_s = _durations(tries, n, attempts)
-    gpus, differ = _gpus(tries, n)
-    drop = _reasons(tries, number, gpus, submitted.posix_s, duration_s)
-    keep, counts = np.ones(n, dtype=bool), _attempt_counts(tries)
-    for reason, hit in drop:
-        counts[reason] = int((hit & keep).sum())
+    width, differ = _gpus(tries, n, gpus)
+    wait_s = first_start_s(tries, n) - submitted.posix_s
+    tally, keep = Tally(word="job"), np.ones(n, dtype=bool)
+    _count_attempts(tries, tally)
+    for reason, hit in _reasons(tries, number, width, submitted.posix_s, duration_s):
+        tally.rows(reason, hit & keep)
         keep &= ~hit
-    counts |= {
-        "jobs whose attempts differ in GPUs: those of the last one taken": int((differ & keep).sum()),
-        "zero-length jobs kept": int((keep & (duration_s == 0)).sum()),
-        "times made unclear by a clock change": tries.unclear + submitted.unclear,
-    }
+    tally.rows(f"jobs whose attempts differ in GPUs: those of the {gpus} one taken", differ & keep)
+    tally.rows("zero-length jobs kept", keep & (duration_s == 0))
+    tally.rows("jobs that start before they are submitted: wait taken for unknown", keep & (wait_s < 0))
+    tally.add("times made unclear by a clock change", tries.unclear + submitted.unclear)
+    wait_s[wait_s < 0] = np.nan
     rows = np.flatnonzero(keep)
     first_s = submitted.posix_s[rows].min(initial=np.inf)
 
@@ -139,12 +150,13 @@ def read_philly_log(path: Path, *, attempts: str = "sum", tz: str = "naive") -> 
     words = status.canonical([str(j["status"]) for j in jobs], source, np.arange(1, n + 1), "job")
     columns = {
         "job_id": column("jobid"), "submit_s": submitted.posix_s[rows] - first_s,
-        "duration_s": duration_s[rows], "num_gpus": gpus[rows], "vc": column("vc"), "user": column("user"),
-        "status": words[rows], "attempts": np.minimum(number[rows], 10_000),
+        "duration_s": duration_s[rows], "num_gpus": width[rows], "vc": column("vc"), "user": column("user"),
+        "status": words[rows], "attempts": np.minimum(number[rows], 10_000), "wait_s": wait_s[rows],
     }
     provenance = Provenance(
         source=source, format="philly-log", rule=RULES[attempts], rows_read=n,
-        counts={k: v for k, v in counts.items() if v}, notes=epoch_note(first_s, tz), epoch_s=epoch(first_s),
+        counts=tally.counts, first=tally.first, notes=epoch_note(first_s, tz), epoch_s=epoch(first_s), tz=zone_name(tz),
+        window_s=(0.0, _last_seen_s(tries, submitted.posix_s) - first_s) if len(rows) else None,
     )
     return Trace.from_columns(columns, provenance, rows=rows + 1, row_word="job")
 
@@ -193,15 +205,26 @@ def _durations(tries: Attempts, n: int, rule: str) -> np.ndarray:
     return out
 
 
-def _gpus(tries: Attempts, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """GPUs of the last attempt of each job that lists any (0: none does), and whether attempts differ."""
+def first_start_s(tries: Attempts, n: int) -> np.ndarray:
+    """First start of each job that any attempt tells, POSIX s; NaN where none does."""
+    first = np.full(n, np.nan)
+    np.fmin.at(first, tries.job, tries.start_s)
+    return first
+
+
+def _gpus(tries: Attempts, n: int, taken: str) -> tuple[np.ndarray, np.ndarray]:
+    """GPUs of one attempt of each job that lists any (0: none does), and whether attempts differ."""
     listed = np.flatnonzero(tries.gpus > 0)
+    if taken == "first":
+        listed = listed[::-1]
+    elif taken == "most":
+        listed = listed[np.argsort(tries.gpus[listed], kind="stable")]
     owner, count = tries.job[listed], tries.gpus[listed]
-    last = np.zeros(n, dtype=np.int64)
-    last[owner] = count
+    width = np.zeros(n, dtype=np.int64)
+    width[owner] = count  # in order, so that the last one stays
     differ = np.zeros(n, dtype=bool)
-    differ[owner[count != last[owner]]] = True
-    return last, differ
+    differ[owner[count != width[owner]]] = True
+    return width, differ
 
 
 def _reasons(
@@ -220,15 +243,21 @@ def _reasons(
     ]
 
 
-def _attempt_counts(tries: Attempts) -> dict[str, int]:
+def _count_attempts(tries: Attempts, tally: Tally) -> None:
     begun, ended = ~np.isnan(tries.start_s), ~np.isnan(tries.end_s)
-    return {
-        "attempts without an end": int((begun & ~ended).sum()),
-        "attempts with an end and no start": int((ended & ~begun).sum()),
-        "attempts without any time": int((~ended & ~begun).sum()),
-        "attempts that end before they start": int((tries.end_s < tries.start_s).sum()),
-        "zero-length attempts": int((tries.end_s == tries.start_s).sum()),
-    }
+    for what, hit in (
+        ("attempts without an end", begun & ~ended),
+        ("attempts with an end and no start", ended & ~begun),
+        ("attempts without any time", ~ended & ~begun),
+        ("attempts that end before they start", tries.end_s < tries.start_s),
+        ("zero-length attempts", tries.end_s == tries.start_s),
+    ):
+        tally.rows(what, tries.job[hit])
+
+
+def _last_seen_s(tries: Attempts, submitted_s: np.ndarray) -> float:
+    """Latest time that the log names, POSIX s: it was taken then or later."""
+    return float(np.fmax.reduce(np.concatenate((tries.start_s, tries.end_s, submitted_s)), initial=-np.inf))
 
 
 def _is_text(value: object) -> bool:
@@ -245,11 +274,19 @@ READER = Reader(
     name="philly-log",
     description="the genuine Philly job log: JSON with the attempts of each job",
     public="https://github.com/msr-fiddle/philly-traces (cluster_job_log in trace-data.tar.gz)",
+    licence="CC-BY-4.0",
     header=(),
     read=read_philly_log,
     options={
         "attempts": "run time of a retried job: sum of attempts, last attempt, or span from first to last",
+        "gpus": "GPUs of a job whose attempts differ: of the last attempt, the first, or the one with most",
         "tz": "zone of the times: naive (UTC) or a name such as America/Los_Angeles",
     },
     sniff=_sniff,
+    side_tables=(
+        SideTable("Philly's list of machines", "Read it with traces.machines.philly.read_machines.",
+                  header=("machineId", "number of GPUs", "single GPU mem")),
+        SideTable("Philly's samples of GPU, CPU or memory use", "Read them with traces.machines.philly.",
+                  sniff=lambda head: b",m" in head.first[:400] and (b" PDT," in head.first or b" PST," in head.first)),
+    ),
 )
