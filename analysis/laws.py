@@ -119,22 +119,45 @@ def gpu_capacity(facts: Facts) -> Finding:
 
 
 def quotas_kept(facts: Facts) -> Finding:
-    """No virtual cluster holds more than its quota of run.json's settings, each in GPUs."""
-    quotas = facts.run.info.get("settings", {}).get("quotas") or {}
+    """Where a job starts, its virtual cluster then holds no more than its quota of run.json, in GPUs.
+
+    Quotas of the settings hold throughout, those of the timetable from their time on: they may shrink below what runs.
+    """
+    fixed = facts.run.info.get("settings", {}).get("quotas") or {}
+    changing = facts.run.info.get("timetable", {}).get("quotas") or {}
+    quotas = {**{name: [[-np.inf, gpus]] for name, gpus in fixed.items()}, **changing}
     if not quotas:
         return Finding(0, "quotas")
     held, names = facts.run.held, list(quotas)
-    vc = pd.Index(names).get_indexer(pd.Index(facts.run.jobs["vc"]))[facts.job][held.segment]
+    of_segment = pd.Index(names).get_indexer(pd.Index(facts.run.jobs["vc"]))[facts.job]
+    vc = of_segment[held.segment]
     mine = vc >= 0
     time_s, where, used = _sweep(facts, held.segment[mine], vc[mine], held.milli[mine])
-    i = earliest(used > np.array([1000 * quotas[name] for name in names])[where], time_s)
+    limit = np.empty(len(time_s), dtype=np.int64)
+    begun = np.zeros(len(time_s), dtype=bool)
+    starts = _starts(facts)
+    for v, name in enumerate(names):
+        here = where == v
+        when, gpus = np.array(quotas[name], dtype=float).T
+        at = np.maximum(np.searchsorted(when, time_s[here], side="right") - 1, 0)
+        limit[here] = 1000 * gpus[at].astype(np.int64)
+        begun[here] = np.isin(time_s[here], facts.begin[starts & (of_segment == v)])
+    i = earliest(begun & (used > limit), time_s)
     found = None
     if i is not None:
-        name = names[where[i]]
-        found = Violation(
-            f"virtual cluster {name!r} holds {used[i]} milli of {1000 * quotas[name]}", float(time_s[i])
-        )
+        text = f"virtual cluster {names[where[i]]!r} holds {used[i]} milli of {limit[i]}"
+        found = Violation(text, float(time_s[i]))
     return Finding(len(names), "quotas", found)
+
+
+def _starts(facts: Facts) -> np.ndarray:
+    """bool [segments]: whether the job took GPUs there, and did not just go on at another speed."""
+    reason = np.asarray(facts.run.tables["segments"]["end_reason"].to_pylist(), dtype=object)
+    order = np.argsort(facts.job, kind="stable")
+    same = facts.job[order][1:] == facts.job[order][:-1]
+    goes_on = np.zeros(len(order), dtype=bool)
+    goes_on[order[1:]] = same & (reason[order[:-1]] == "respeed")
+    return ~goes_on
 
 
 def slots_agree(facts: Facts) -> Finding:

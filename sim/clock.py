@@ -8,8 +8,9 @@ from typing import Any
 
 import simpy
 
-NORMAL, LATE = 1, 2
-"""What happens at an instant, and what is decided once all of that has happened."""
+NORMAL, CHANGE, LATE = 1, 2, 3
+"""What happens at an instant; what the timetable changes then (a job that ends as its node leaves has ended); and what
+is decided once all of that has happened."""
 
 
 class Clock(simpy.Environment):

@@ -10,6 +10,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -68,9 +69,19 @@ class EngineConfig(Settings):
     quotas: dict[str, Annotated[int, Field(ge=0, le=10**9)]] = setting(
         {}, "GPUs that each virtual cluster may hold at once; not listed: no limit", unit="GPU",
         allowed="name = GPUs, an integer from 0 to 1,000,000,000, for each virtual cluster")
+    capacity: str | None = setting(
+        None, "file of GPUs over time, time_s,vc,gpu_type,gpus: nodes that go and come and, where vc is given, quotas; "
+        "left out: all nodes are there", min_length=1)
+    outages: str | None = setting(
+        None, "file of nodes that go and come, time_s,node,up; left out: none does", min_length=1)
 
 
+_MOMENT = "seconds, a number with min, h or d, or a date such as 2017-10-09"
 _ESTIMATES = "oracle, noisy:MRE with MRE a number from 0, or column"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class RunConfig(Settings):
@@ -80,14 +91,33 @@ class RunConfig(Settings):
     policy_settings: dict[str, Any] = Field({}, description="section [policy]: the policy's own settings")
     trace: str = setting("philly", "trace: a built-in name or a file", min_length=1)
     format: str | None = setting(None, "format of the trace file; left out: told from its content")
+    read: dict[str, str] = setting(
+        {}, "options of the trace's reader (hetsim trace formats)", allowed="name = value, for each option")
+    submitted_from: str | None = setting(
+        None, "only jobs submitted from then on: seconds on the trace's clock, 36h, 7d, or a date in its zone",
+        allowed=_MOMENT)
+    submitted_to: str | None = setting(None, "only jobs submitted before then", allowed=_MOMENT)
+    status: list[str] = setting([], "only jobs that ended so; left out: all", allowed="a list of ends")
+    vc: list[str] = setting([], "only jobs of these virtual clusters; left out: all", allowed="a list of names")
+    user: list[str] = setting([], "only jobs of these users; left out: all", allowed="a list of names")
+    gangs: Literal["keep", "split"] = setting(
+        "keep", "jobs of several workers: as they are (keep), or as jobs of one worker each (split)")
+    assign: str | None = setting(
+        None, "recipe by which jobs get a model, batch, deadline or weight that the trace lacks (hetsim trace recipes)",
+        min_length=1)
+    assign_with: dict[str, str] = setting(
+        {}, "settings of the recipe", allowed="name = value, for each setting")
     cluster: str = setting(
         "gavel", "cluster: preset, TOML file, or shorthand such as v100:8x4+t4:2x8", min_length=1)
     jobs: int | None = setting(
         None, "use the first so many jobs of the trace; left out: all", unit="jobs", ge=1)
     seed: int = setting(0, "seed of all random numbers", allowed="an integer from 0 to 2**63 - 1", ge=0, lt=2**63)
     load: float | None = setting(
-        None, "stretch arrivals so that the work offered is this multiple of what the cluster can do; "
-        "left out: as recorded", gt=0, le=1000)
+        None, "bring the work offered to this multiple of what the cluster can do; left out: as recorded",
+        gt=0, le=1000)
+    load_by: Literal["compress", "thin", "repeat"] = setting(
+        "compress", "how: arrivals stretched (compress), jobs left out by a hash of their ids (thin), or the trace "
+        "laid over itself (repeat)")
     out: str | None = setting(None, "folder of the results; left out: a new one in runs/", min_length=1)
     work: Literal["iterations", "recorded"] = setting(
         "iterations", "what a job must do: iterations of a model, as fast as its GPUs allow (iterations), "
@@ -107,6 +137,19 @@ class RunConfig(Settings):
         "oracle", "what a policy believes of run times: oracle (the truth), noisy:MRE (mean relative error, "
         "such as noisy:0.3), or column (the trace's estimate_s)", allowed=_ESTIMATES)
     engine: EngineConfig = Field(EngineConfig(), description="section [engine]")
+
+    @field_validator("submitted_from", "submitted_to", mode="before")
+    @classmethod
+    def _moment(cls, moment: Any) -> Any:
+        return str(moment) if _is_number(moment) or isinstance(moment, date) else moment  # TOML has dates of its own
+
+    @field_validator("read", "assign_with", mode="before")
+    @classmethod
+    def _options(cls, options: Any) -> Any:
+        if not isinstance(options, dict):
+            return options
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) if _is_number(value) else value
+                for name, value in options.items()}
 
     @field_validator("reference")
     @classmethod
@@ -164,8 +207,8 @@ def load_config(path: str | Path | None = None, overrides: Mapping[str, Any] | N
     path : path, optional
         File with the sections [run], [policy] and [engine], each optional.
     overrides : mapping, optional
-        Values that win over the file: `seed`, `policy.NAME`, `engine.NAME`, `engine.quotas.VC` (`run.seed` is
-        the same as `seed`). A value of None counts as not given.
+        Values that win over the file: `seed`, `policy.NAME`, `engine.NAME`, `engine.quotas.VC`, `read.NAME`,
+        `assign_with.NAME` (`run.seed` is the same as `seed`). A value of None counts as not given.
 
     Raises
     ------
@@ -230,6 +273,11 @@ def _sections(file: Mapping[str, Any], source: str) -> dict[str, Any]:
 def _put(data: dict[str, Any], name: str, value: Any) -> None:
     """Set one value by its dotted name; tables on the way are made. (The name of a quota may have dots.)"""
     section, dot, rest = name.partition(".")
+    if dot and section in ("read", "assign_with"):
+        table = data.setdefault(section, {})
+        if isinstance(table, dict):  # else the file has a value where a table belongs: `checked` says so
+            data[section] = {**table, rest: value}
+        return
     if not dot or section not in _SECTIONS:
         data[name] = value
         return

@@ -29,6 +29,7 @@ from sim.outages import Outages
 from sim.progress import Truth
 from sim.recorder import Recorder
 from sim.referee import Referee
+from sim.timetable import Timetable
 from traces.trace import Trace
 
 MAX_IN_VAIN = 100_000
@@ -70,6 +71,7 @@ class Engine:
         recorder: Recorder,
         view: View,
         ledger: Ledger,
+        timetable: Timetable,
         *,
         seed: int = 0,
         on_progress: Callable[[int, float], None] | None = None,
@@ -79,10 +81,15 @@ class Engine:
         self._recorder, self._ledger, self._on_progress = recorder, ledger, on_progress
         self._clock = Clock(initial_time=float(trace.submit_s[0]))
         self._queue = JobQueue(n)
+        self._timetable, self._quota = timetable, dict(timetable.quotas_at(0))
+        for vc, milli in self._quota.items():
+            view.vc_left[vc] = milli
         self._book = JobBook(trace, truth, config, recorder, view, ledger)
-        self._referee = Referee(trace, cluster, policy, truth, view, ledger, self._book.vc_left)
+        self._referee = Referee(trace, cluster, policy, truth, view, ledger, self._book.vc_left, timetable)
         self._neighbours = neighbours(trace, truth, cluster, config)
-        self._outages = Outages(cluster, self._clock, ledger, config, seed, self._on_node_down, self._ask)
+        self._outages = Outages(
+            cluster, self._clock, ledger, config, seed, timetable, self._on_node_down, self._on_step, self._ask
+        )
         self._submit, self._milli = trace.submit_s.tolist(), trace.gpu_milli.tolist()
         self._end_s = np.full(n, np.nan)
         self._state, self._reason = [""] * n, [""] * n
@@ -101,8 +108,7 @@ class Engine:
         while self._open and self._clock.peek() <= self._horizon:
             self._clock.step()
             if self._stuck():
-                self._close("nodes fail faster than a job can start" if self._outages.num_down
-                            else "the policy leaves it waiting on an idle cluster")
+                self._close(self._why_stuck())
                 break
         else:
             if self._open:
@@ -124,10 +130,17 @@ class Engine:
         )
 
     def _stuck(self) -> bool:
-        """True where jobs wait, none runs, none comes, and neither an alarm nor a repair will change that."""
+        """True where jobs wait, none runs, none comes, and no alarm, repair or step of the timetable changes that."""
         if self._book.gpus or self._asked or self._next < len(self._submit):
             return False
-        return not (self._alarm_set or self._outages.num_down) or self._decided_in_vain > MAX_IN_VAIN
+        return not (self._alarm_set or self._outages.change_to_come) or self._decided_in_vain > MAX_IN_VAIN
+
+    def _why_stuck(self) -> str:
+        if self._outages.num_failed:
+            return "nodes fail faster than a job can start"
+        absent = self._outages.num_absent
+        away = f", of which {absent} nodes are away" if absent else ""
+        return f"the policy leaves it waiting on an idle cluster{away}"
 
     def _ask(self) -> None:
         """Ask for a decision at this instant, after all that is due now."""
@@ -169,12 +182,28 @@ class Engine:
             self._on_decide(event)
 
     def _on_node_down(self, node: int) -> None:
-        """The jobs of a failing node fall back to their last checkpoint and wait again."""
-        node_of = self._ledger.gpu_node
-        hit = [row for row, gpus in self._book.gpus.items() if (node_of[gpus] == node).any()]
+        """The jobs of a node that fails or leaves fall back to their last checkpoint and wait again."""
+        hit = self._book.on_node(node)
         for row in hit:
             self._interrupt(row, "node_failed")
         self._enqueue(hit)
+
+    def _on_step(self, step: int) -> None:
+        """A step of the timetable: quotas change, and what waits but can never run any more leaves with the reason.
+
+        Running jobs above a quota that shrank go on: what their virtual cluster may take is negative until they end.
+        """
+        self._referee.step = step
+        less = bool(self._timetable.nodes_at(step)[0])
+        for vc, milli in self._timetable.quotas_at(step):
+            self._book.change_quota(vc, milli - self._quota[vc])
+            less |= milli < self._quota[vc]
+            self._quota[vc] = milli
+        for row in self._queue.rows.tolist() if less else ():
+            reason = self._referee.impossible(row)
+            if reason:
+                self._queue.discard(row)
+                self._leave(row, "rejected" if isnan(self._book.first_start_s[row]) else "unfinished", reason)
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
@@ -325,7 +354,7 @@ class Engine:
         """A job leaves for good."""
         self._state[row], self._reason[row] = state, reason
         self._launch[row] = -1
-        if state != "rejected":
+        if state not in ("rejected", "unfinished"):
             self._end_s[row] = self._clock.now
         self._open -= 1
 

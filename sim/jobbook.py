@@ -49,6 +49,15 @@ class JobBook:
         """Rows that run, in no particular order."""
         return self._running[: len(self.gpus)]
 
+    def on_node(self, node: int) -> list[int]:
+        """Running jobs with a GPU on a node, in the order of their starts."""
+        if not self.gpus:
+            return []
+        rows, gpus = list(self.gpus), list(self.gpus.values())
+        slot_job = np.repeat(np.arange(len(rows)), [held.size for held in gpus])
+        hit = self._ledger.gpu_node[np.concatenate(gpus)] == node
+        return [rows[i] for i in np.unique(slot_job[hit]).tolist()]
+
     # -- start --------------------------------------------------------------------------------------------------------
 
     def launch(self, row: int, placement: Placement, rate: float, now_s: float) -> float:
@@ -120,6 +129,11 @@ class JobBook:
         """Count what a job takes (or gives back) against its virtual cluster."""
         vc = self._vc[row]
         self.vc_left[vc] -= milli
+        self._view.vc_left[vc] = self.vc_left[vc]
+
+    def change_quota(self, vc: int, by_milli: int) -> None:
+        """A virtual cluster's quota grows, or shrinks: below what runs, what it may take becomes negative."""
+        self.vc_left[vc] += by_milli
         self._view.vc_left[vc] = self.vc_left[vc]
 
     # -- end ----------------------------------------------------------------------------------------------------------

@@ -8,11 +8,15 @@ from sim.api import IllegalDecisionError, Placement, Policy, View
 from sim.cluster import ClusterSpec, Ledger
 from sim.kernels.ledger import type_bits, whole_workers
 from sim.progress import Truth
+from sim.timetable import Timetable
 from traces.trace import Trace
 
 
 class Referee:
-    """Checks each placement before the ledger takes its GPUs."""
+    """Checks each placement before the ledger takes its GPUs.
+
+    `step` is the present step of the timetable: the engine keeps it true.
+    """
 
     def __init__(
         self,
@@ -23,6 +27,7 @@ class Referee:
         view: View,
         ledger: Ledger,
         vc_left: list[int],
+        timetable: Timetable,
     ) -> None:
         self._trace, self._cluster, self._policy, self._truth = trace, cluster, policy, truth
         self._ledger, self._vc_left = ledger, vc_left
@@ -30,8 +35,10 @@ class Referee:
         self._num_gpus, self._milli = trace.num_gpus.tolist(), trace.gpu_milli.tolist()
         self._worker, self._mask = trace.worker_gpus.tolist(), view.jobs.types.tolist()
         self._vc = view.jobs.vc.tolist()
-        self._quota: list[int] = view.vc_left.tolist()
-        self._widest_of: dict[tuple[int, int, int], int] = {}
+        self._timetable, self.step = timetable, 0
+        # Of each virtual cluster, and of each kind of gang, from each step on: lists are read one number at a time.
+        self._quota = {vc: timetable.quota_ahead(vc).tolist() for vc in timetable.quotas}
+        self._widest_of: dict[tuple[int, int, int], list[int]] = {}
 
     def where(self, now_s: float, row: int | None = None) -> str:
         """Time, policy and job, as messages open."""
@@ -39,12 +46,17 @@ class Referee:
         return text if row is None else f"{text}, job {self._trace.job_id[row]!r}"
 
     def impossible(self, row: int) -> str:
-        """Why a job can never run here, or an empty string."""
+        """Why a job can never run here, now or at a later step of the timetable, or an empty string.
+
+        A policy that sizes gangs judges them by itself, from what there is at most; here only that nothing is left.
+        """
         if row in self._truth.why_not:
             return self._truth.why_not[row]
-        if self._policy.sizes_gangs:
-            return ""
         need, milli, worker, mask = self._num_gpus[row], self._milli[row], self._worker[row], self._mask[row]
+        if self._policy.sizes_gangs:
+            if self._timetable.steps == 0:
+                return ""
+            need, worker = 1, 1
         if not mask:
             wish = self._trace.gpu_type[row]
             return (
@@ -52,28 +64,31 @@ class Referee:
                 if wish
                 else "its memory fits no GPU type of the cluster"
             )
-        quota = self._quota[self._vc[row]]
+        quota = self._quota[self._vc[row]][self.step] if self._vc[row] in self._quota else need * milli
         if need * milli > quota:
-            return f"asks for {need * milli / 1000:g} GPUs, more than its virtual cluster's quota of {quota / 1000:g}"
+            return (f"asks for {need * milli / 1000:g} GPUs, more than its virtual cluster's quota of "
+                    f"{quota / 1000:g}{self._from_now_on()}")
         best = self._widest(mask, milli, worker)
         if need > best:
             wish = self._trace.gpu_type[row] or "any one type"
-            return f"asks for {need} slots of {milli / 1000:g} GPU on {wish}; the cluster has {best}"
+            return (f"asks for {need} slots of {milli / 1000:g} GPU on {wish}; the cluster has {best}"
+                    f"{self._from_now_on()}")
         return ""
 
+    def _from_now_on(self) -> str:
+        """What a reason ends with where it was, or could have been, otherwise at another time."""
+        return f" from {self._timetable.time_s[self.step]:.12g} s on" if self._timetable.steps else ""
+
     def _widest(self, mask: int, milli: int, worker: int) -> int:
-        """Slots of the widest gang that one allowed type of the (empty) cluster holds."""
+        """Slots of the widest gang that one allowed type of the (empty) cluster holds, at its best from now on."""
         key = (mask, milli, worker)
         if key not in self._widest_of:
-            best = 0
-            for t, capacity in enumerate(self._cluster.gpus_by_type().tolist()):
-                if mask >> t & 1:
-                    sizes = self._cluster.node_gpus[self._cluster.node_type == t]
-                    best = max(
-                        best, int((sizes // worker).sum()) * worker if worker > 1 else capacity * (1000 // milli)
-                    )
-            self._widest_of[key] = best
-        return self._widest_of[key]
+            slots = self._cluster.node_gpus.astype(np.int64) // worker * worker
+            slots *= 1000 // milli if worker == 1 else 1
+            ahead = [self._timetable.slots_ahead(np.where(self._cluster.node_type == t, slots, 0))
+                     for t in range(len(self._cluster.types)) if mask >> t & 1]
+            self._widest_of[key] = np.max(ahead, axis=0).tolist()
+        return self._widest_of[key][self.step]
 
     def check(self, now_s: float, row: int, placement: Placement) -> None:
         """A gang is whole, of allowed types, of one type unless a plan says otherwise, and within its quota.

@@ -66,7 +66,7 @@ NODES = _schema(
     _field("first_gpu", _I4, "number of its first GPU in the cluster"),
     _field("rack", _I4, "its rack"),
     _field("price_usd_per_gpu_h", _F8, "price of one GPU-hour; null: unknown, never zero", "USD/GPU-h"),
-    _field("down_s", pa.list_(_F8), "times at which it failed", "s"),
+    _field("down_s", pa.list_(_F8), "times at which it failed, or left by the timetable", "s"),
     _field("up_s", pa.list_(_F8), "times at which it came back (one fewer if it was down at the end)", "s"),
 )
 DECISIONS = _schema(

@@ -26,7 +26,8 @@ from sim.config import EngineConfig
 from sim.engine import Engine, described
 from sim.progress import Truth
 from sim.recorder import Recorder, jobs_table, nodes_table, write_run
-from sim.viewsetup import make_view
+from sim.timetable import make_timetable
+from sim.viewsetup import make_view, virtual_clusters
 from traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -80,7 +81,10 @@ def simulate(
     config = config or EngineConfig()
     began = time.perf_counter()
     ledger, recorder = Ledger(cluster), Recorder()
-    view = make_view(trace, cluster, ledger, truth, config, policy, performance=performance, estimate_s=estimate_s)
+    timetable = make_timetable(cluster, virtual_clusters(trace)[0], config, float(trace.submit_s[0]))
+    view = make_view(
+        trace, cluster, ledger, truth, config, policy, timetable, performance=performance, estimate_s=estimate_s
+    )
     try:
         policy.prepare(view)
     except HetsimError:
@@ -88,7 +92,9 @@ def simulate(
     except (Exception, SystemExit) as error:
         where = f"policy {policy.name!r}"
         raise PolicyError("the policy failed to prepare", where=where, got=described(error)) from error
-    engine = Engine(trace, cluster, policy, truth, config, recorder, view, ledger, seed=seed, on_progress=on_progress)
+    engine = Engine(
+        trace, cluster, policy, truth, config, recorder, view, ledger, timetable, seed=seed, on_progress=on_progress
+    )
     with _collector_off():
         outcome = engine.run()
     looped = time.perf_counter()
@@ -115,6 +121,8 @@ def simulate(
             "rows_read": provenance.rows_read,
             "counts": dict(provenance.counts),
             "notes": list(provenance.notes),
+            "options": dict(provenance.options),
+            "source_sha256": provenance.sha256,
             "hash": trace.content_hash(),
         },
         "cluster": {
@@ -137,6 +145,7 @@ def simulate(
             "python": platform.python_version(),
             **{name: version(name) for name in ("numpy", "numba", "pyarrow", "simpy")},
         },
+        **({"timetable": timetable.info} if timetable.info else {}),
         "code_hash": code_hash(),
         **(settings or {}),
     }

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from sim.api import Jobs, Policy, PolicyError, View
 from sim.cluster import ClusterSpec, Ledger
 from sim.config import EngineConfig
 from sim.progress import Truth
+from sim.timetable import Timetable
 from traces.schema import BY_NAME
 from traces.trace import Trace
 
@@ -24,20 +26,22 @@ def make_view(
     truth: Truth,
     config: EngineConfig,
     policy: Policy,
+    timetable: Timetable,
     *,
     performance: Performance | None = None,
     estimate_s: np.ndarray | None = None,
 ) -> View:
-    """Build the view of a run.
+    """Build the view of a run. Before the run begins, `vc_left` is the largest quota that each virtual cluster has.
+
+    As the cluster is as large as it ever is: how much there may be is known, when it is there is not.
 
     Raises
     ------
     PolicyError
-        The policy needs a column, estimates or modelled speeds that this run does not have, or a quota names a virtual
-        cluster that the trace does not have. Nothing has run yet.
+        The policy needs a column, estimates or modelled speeds that this run does not have. Nothing has run yet.
     """
     _check_needs(trace, policy, performance, estimate_s)
-    names, vc = np.unique(trace.vc.astype(str), return_inverse=True)
+    names, vc = virtual_clusters(trace)
     jobs = Jobs(
         job_id=trace.job_id,
         submit_s=trace.submit_s,
@@ -46,8 +50,8 @@ def make_view(
         worker_gpus=trace.worker_gpus,
         gpus=trace.num_gpus * (trace.gpu_milli / 1000.0),
         types=_type_masks(trace, cluster, truth, policy.sizes_gangs),
-        vc=vc.astype(np.int32),
-        vc_names=tuple(names.tolist()),
+        vc=vc,
+        vc_names=names,
         user=trace.user,
         model=trace.model,
         batch_size=trace.batch_size,
@@ -60,16 +64,15 @@ def make_view(
         estimate_s=estimate_s if policy.needs_estimates else None,
         preemption_overhead_s=config.preemption_overhead_s,
     )
-    for name, gpus in config.quotas.items():
-        if name not in jobs.vc_names:
-            raise PolicyError(
-                "a quota names a virtual cluster that the trace does not have",
-                where="setting 'quotas'",
-                got=name,
-                allowed=", ".join(jobs.vc_names[:20]),
-            )
-        view.vc_left[jobs.vc_names.index(name)] = gpus * 1000
+    for index in timetable.quotas:
+        view.vc_left[index] = timetable.quota_ahead(index)[0]
     return view
+
+
+def virtual_clusters(trace: Trace) -> tuple[tuple[str, ...], np.ndarray]:
+    """Names of the virtual clusters, sorted, and int32 [jobs], the index of each job's."""
+    vc, names = pd.factorize(trace.vc, sort=True)
+    return tuple(names.tolist()), vc.astype(np.int32)
 
 
 def _check_needs(trace: Trace, policy: Policy, performance: Performance | None, estimate_s: np.ndarray | None) -> None:

@@ -17,14 +17,17 @@ from sim.performance.calibration import named_calibration
 from sim.performance.tables import SOURCES, load_table
 from sim.progress import Modelled, Recorded, Truth, reference_layout
 from traces.assign import ModelChoice, assign
-from traces.load import head, load_trace, scale_load
+from traces.errors import TraceError, did_you_mean
+from traces.load import load_trace, scale_load
+from traces.recipes import assign_recipe
+from traces.select import Selection
 from traces.synthetic.generate import GENERATORS, generate
 from traces.trace import Trace
 
 DEFAULT_JOBS, DEFAULT_LOAD = 5_000, 0.7
 """Of the built-in traces; a file is taken whole and at the times that it has."""
 
-DEFAULT_CLUSTER = {"philly": "gavel", "pai": "mixed"}
+DEFAULT_CLUSTER = {"philly": "gavel", "pai": "mixed", "helios": "helios", "acme": "acme"}
 
 #: Gangs that train a model, fewest and most GPUs: small models do not fill many, the largest are not for few.
 GANGS = {"lstm-lm": (1, 8), "transformer": (1, 8), "gpt2-1.5b": (8, 1_000_000)}
@@ -59,17 +62,44 @@ def resolved(config: RunConfig) -> RunConfig:
 
 
 def read_trace(config: RunConfig) -> Trace:
-    """The first `config.jobs` jobs of the trace that was named: generated, or read from a file.
+    """The jobs that were asked for, of the trace that was named (generated, or read from a file), with what a recipe
+    adds to them.
 
     Raises
     ------
     TraceError
-        See `traces.load.load_trace` and `traces.synthetic.generate`.
+        See `traces.load.load_trace`, `traces.synthetic.generate`, `traces.select.Selection` and `traces.recipes`.
     """
-    if config.trace in GENERATORS:
-        return generate(config.trace, config.jobs or DEFAULT_JOBS, config.seed)
-    trace = load_trace(config.trace, config.format)
-    return trace if config.jobs is None else head(trace, config.jobs)
+    chosen = Selection(
+        submitted_from=config.submitted_from, submitted_to=config.submitted_to, status=tuple(config.status),
+        vc=tuple(config.vc), user=tuple(config.user), gangs=config.gangs,
+        jobs=None if config.trace in GENERATORS else config.jobs,
+    )
+    trace = chosen.apply(_whole_trace(config))
+    if config.assign is None:
+        if config.assign_with:
+            raise TraceError("settings of no recipe", where="run.assign_with", got=", ".join(config.assign_with),
+                             todo="Name the recipe with --assign.")
+        return trace
+    return assign_recipe(trace, config.assign, config.seed, **config.assign_with)
+
+
+def _whole_trace(config: RunConfig) -> Trace:
+    if config.trace not in GENERATORS:
+        return load_trace(config.trace, config.format, **config.read)
+    known = GENERATORS[config.trace].options
+    for name in config.read:
+        if name not in known:
+            raise TraceError(f"the generated trace {config.trace!r} has no such option", where="run.read", got=name,
+                             allowed=", ".join(known) or "none", todo=did_you_mean(name, known))
+    return generate(config.trace, config.jobs or DEFAULT_JOBS, config.seed, **config.read)
+
+
+def scaled(trace: Trace, config: RunConfig, worth_gpus: float) -> Trace:
+    """The trace at the load that was asked for, on a cluster that is worth so many GPUs of the recorded kind."""
+    if config.load is None:
+        return trace
+    return scale_load(trace, worth_gpus, config.load, config.load_by, config.seed)
 
 
 def prepare(config: RunConfig, cluster: ClusterSpec) -> Workload:
@@ -83,17 +113,19 @@ def prepare(config: RunConfig, cluster: ClusterSpec) -> Workload:
     trace = read_trace(config)
     if config.work == "recorded":
         worth = float(cluster.num_gpus)
-        trace = trace if config.load is None else scale_load(trace, worth, config.load)
+        trace = scaled(trace, config, worth)
         return Workload(trace, Recorded(trace, cluster), None, worth)
     table = None if config.measured is None else load_table(config.measured, config.measured_gaps)
     performance = Performance(links=cluster.links, table=table, calibration=named_calibration(config.calibration))
     reference = gpu_type(config.reference)
     trace = with_models(trace, performance, reference, config.seed)
+    if table is not None:
+        with_measured(trace, table, cluster, reference)  # refuses what cannot be judged by its worth either
+    worth = worth_gpus(trace, cluster, performance, reference)
+    trace = scaled(trace, config, worth)
     impossible: dict[int, str] = {}
     if table is not None:
         trace, impossible = with_measured(trace, table, cluster, reference)
-    worth = worth_gpus(trace, cluster, performance, reference)
-    trace = trace if config.load is None else scale_load(trace, worth, config.load)
     truth = Modelled(trace, cluster, performance, reference)
     truth.why_not.update(impossible)
     if table is not None:
@@ -233,13 +265,20 @@ def with_models(trace: Trace, performance: Performance, reference: GpuType, seed
         note = f"{count} jobs name a model that {lacks}, or no batch size: replaced ({names})"
         model = trace.model.copy()
         model[~known] = ""
-        trace = _noted(trace, note, model=model, batch_size=np.where(known, trace.batch_size, 0))
+        iterations = np.where(known | ~named, trace.work_iters, np.nan)  # of another model
+        trace = _noted(trace, note, model=model, batch_size=np.where(known, trace.batch_size, 0), work_iters=iterations)
     return assign(trace, model_choices(performance, reference), seed)
 
 
 def gpus_by_type(cluster: ClusterSpec) -> dict[str, int]:
     """GPUs of each type of a cluster, by name."""
     return dict(zip((gpu.name for gpu in cluster.types), cluster.gpus_by_type().tolist(), strict=True))
+
+
+def largest_nodes(cluster: ClusterSpec) -> dict[str, int]:
+    """The most GPUs that a node of each type of a cluster has, by name."""
+    return {gpu.name: int(cluster.node_gpus[cluster.node_type == kind].max(initial=0))
+            for kind, gpu in enumerate(cluster.types)}
 
 
 def model_choices(performance: Performance, reference: GpuType) -> list[ModelChoice]:

@@ -50,7 +50,7 @@ def assign(trace: Trace, models: Sequence[ModelChoice], seed: int) -> Trace:
     _check(models)
     todo = np.flatnonzero(trace.model == "")
     model, batch = trace.model.copy(), trace.batch_size.astype(np.int64)
-    draws = _uniforms(trace.job_id[todo], seed)
+    draws = uniforms(trace.job_id[todo], seed)
     width, shared = trace.num_gpus[todo], trace.gpu_milli[todo] < 1000
     for gpus, part in sorted(set(zip(width.tolist(), shared.tolist(), strict=True))):
         group = np.flatnonzero((width == gpus) & (shared == part))
@@ -76,9 +76,12 @@ def assign(trace: Trace, models: Sequence[ModelChoice], seed: int) -> Trace:
     return trace.replace(provenance, model=model, batch_size=batch)
 
 
-def _uniforms(job_ids: np.ndarray, seed: int) -> np.ndarray:
-    """Two numbers in [0, 1) a job, from a hash of seed and id."""
-    key = str(seed).encode()
+def uniforms(job_ids: np.ndarray, seed: int, purpose: str = "") -> np.ndarray:
+    """Two numbers in [0, 1) a job, float64[jobs, 2], from a hash of seed, purpose and id.
+
+    Draws of one purpose (up to 30 ASCII characters) say nothing of those of another.
+    """
+    key = f"{seed} {purpose}".strip().encode()
     ids = (j.encode("utf-8", "surrogatepass") for j in job_ids)
     hashes = b"".join(blake2b(i, digest_size=16, key=key).digest() for i in ids)
     # 53 bits, as many as a float holds, so that 1.0 is never reached.

@@ -1,31 +1,27 @@
-"""What is in a trace, in numbers, and what is odd about it."""
+"""What is in a trace, in numbers: one dictionary, from which text (`traces.summary`) and pictures are made."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from traces.edges import edges, gpus_in_use
+from traces.times import zone
 from traces.trace import Trace
 from traces.window import demand_gpu_s, offered_load, span_s
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
-YEAR_S = 366 * 86_400.0
+TOP_SHARES = (0.01, 0.05, 0.1)
+CURVE = np.linspace(0.0, 1.0, 101)
+BINS = 200
+WIDTHS = (("below 1", 0.0, 1.0), ("1", 1.0, 2.0), ("2 to 7", 2.0, 8.0), ("8", 8.0, 9.0), ("more than 8", 9.0, np.inf))
+"""Classes of GPUs a job: name, from, and below."""
 
 
-@dataclass(frozen=True)
-class Oddity:
-    """Something allowed that a user may want to know: how many jobs, and the ids of the first ones."""
-
-    what: str
-    count: int
-    first: tuple[str, ...]
-
-
-def describe(trace: Trace, gpus_by_type: Mapping[str, int] | None = None) -> dict[str, Any]:
+def describe(trace: Trace, gpus_by_type: Mapping[str, int] | None = None, *, top: int = 10) -> dict[str, Any]:
     """Summarise a trace.
 
     Parameters
@@ -34,34 +30,44 @@ def describe(trace: Trace, gpus_by_type: Mapping[str, int] | None = None) -> dic
         The cluster it is meant for; with it, offered load (GPU time asked for / GPU time there is over
         `span_s`) in all and by type. A job of one type counts there; a job of several or any counts in each
         by the share of these GPUs that the type has.
+    top : int
+        Users that get a row of their own.
 
     Returns
     -------
     dict
-        jobs, users, span_s, gpu_hours, duration_s and interarrival_s (quantiles and mean), gpus, vcs and
-        gpu_types (list of rows: jobs, GPU-hours, shares), status (jobs), hours and weekdays (jobs by hour of
-        the day in UTC and by day from Monday; where the trace has no epoch, submit_s = 0 is taken for a
-        Monday 00:00), provenance; with `gpus_by_type` also load.
+        jobs, users (names that are recorded), span_s, gpu_hours, mean_gpus, max_gpus; duration_s, interarrival_s and
+        wait_s (quantiles and mean; wait_s of the jobs that have one, with their number `known`); gpus, vcs, gpu_types
+        and top_users (rows: jobs, GPU-hours, shares; of vcs and users also median run time, of vcs users); skew (share
+        of jobs and of GPU time of the top 1, 5 and 10 % of users, ranked by that measure); status (jobs); hours and
+        weekdays (jobs by hour of the day, and by day from Monday, on the clock that `calendar` tells); calendar; edges
+        (`traces.edges`); curves (run times at each percent, by class of GPUs) and over_time (jobs submitted and GPUs
+        that run, in bins of equal length); provenance; with `gpus_by_type` also load. No NaN; what is unknown is None.
     """
     about = trace.provenance
-    # POSIX time 0 was a Thursday; without an epoch, time 0 is taken for a Monday, 00:00.
-    clock_s = trace.submit_s + (about.epoch_s + 3 * 86_400 if about.epoch_s is not None else 0.0)
     demand_h = demand_gpu_s(trace) / 3600.0
-    gaps_s = np.diff(trace.submit_s)
     taken = trace.num_gpus * trace.gpu_milli / 1000.0
+    hour, weekday, calendar = _calendar(trace)
+    waits = trace.wait_s[~np.isnan(trace.wait_s)]
+    named = trace.user != ""
     out: dict[str, Any] = {
-        "jobs": len(trace), "users": int(pd.Series(trace.user, dtype=object).nunique()),
+        "jobs": len(trace), "users": int(pd.Series(trace.user[named], dtype=object).nunique()),
         "span_s": span_s(trace),
         "gpu_hours": float(demand_h.sum()), "mean_gpus": float(taken.mean()), "max_gpus": float(taken.max()),
-        "duration_s": _quantiles(trace.duration_s), "interarrival_s": _quantiles(gaps_s),
-        "gpus": _by(taken, demand_h), "vcs": _by(trace.vc, demand_h),
+        "duration_s": _quantiles(trace.duration_s), "interarrival_s": _quantiles(np.diff(trace.submit_s)),
+        "wait_s": {"known": len(waits), **_quantiles(waits)},
+        "gpus": _by(taken, demand_h), "vcs": _with_detail(_by(trace.vc, demand_h), trace.vc, trace, users=True),
         "gpu_types": _by(trace.gpu_type, demand_h),
+        "top_users": _with_detail(_by(trace.user, demand_h)[:top], trace.user, trace) if named.any() else [],
+        "skew": _skew(trace.user[named], demand_h[named]) if named.any() else None,
         "status": {k: int(v) for k, v in pd.Series(trace.status, dtype=object).value_counts().items()},
-        "hours": np.bincount((clock_s // 3600 % 24).astype(int), minlength=24).tolist(),
-        "weekdays": np.bincount((clock_s // 86_400 % 7).astype(int), minlength=7).tolist(),
+        "hours": np.bincount(hour, minlength=24).tolist(), "weekdays": np.bincount(weekday, minlength=7).tolist(),
+        "calendar": calendar, "edges": edges(trace, demand_h * 3600.0),
+        "curves": _curves(taken, trace.duration_s), "over_time": _over_time(trace, taken),
         "provenance": {
             "source": about.source, "format": about.format, "rule": about.rule, "rows_read": about.rows_read,
-            "counts": dict(about.counts), "notes": list(about.notes),
+            "counts": dict(about.counts), "notes": list(about.notes), "options": dict(about.options),
+            "sha256": about.sha256,
         },
     }
     if gpus_by_type is not None:
@@ -84,8 +90,7 @@ def load_by_type(trace: Trace, gpus_by_type: Mapping[str, int]) -> dict[str, Any
     without = 0.0
     demand = pd.Series(demand_gpu_s(trace)).groupby(trace.gpu_type).sum()
     for wish, gpu_s in demand.items():
-        kinds = {w.strip().lower() for w in str(wish).split("|") if w.strip()}
-        fits = np.array([not kinds or n.lower() in kinds for n in names]) * gpus
+        fits = np.array([allows(str(wish), n) for n in names]) * gpus
         if fits.sum() > 0:
             asked += gpu_s * fits / fits.sum()
         else:
@@ -99,76 +104,25 @@ def load_by_type(trace: Trace, gpus_by_type: Mapping[str, int]) -> dict[str, Any
     }
 
 
-def check(trace: Trace, *, wider_than: int | None = None, longer_than_s: float = YEAR_S) -> list[Oddity]:
-    """List what is odd about a trace; an empty list where nothing is.
+def allows(wish: str, gpu_type: str) -> bool:
+    """Whether a job with this `gpu_type` cell ('' = any, or names joined by '|') may run on a GPU type."""
+    kinds = {w.strip().lower() for w in wish.split("|") if w.strip()}
+    return not kinds or gpu_type.lower() in kinds
 
-    Parameters
-    ----------
-    wider_than : int, optional
-        GPUs of the cluster it is meant for: wider jobs can never run.
-    longer_than_s : float
-        Run time, in s, above which the unit is doubted (default: a year).
+
+def _calendar(trace: Trace) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Hour of the day and day of the week (0: Monday) of each submission, and what of the calendar is true.
+
+    Without an epoch, submit_s = 0 is taken for a Monday, 00:00. Dates are given only where they are real.
     """
-    taken = trace.num_gpus * trace.gpu_milli / 1000.0
-    same = ("submit_s", "duration_s", "num_gpus", "gpu_milli", "gpu_type", "vc", "user", "status", "model")
-    frame = pd.DataFrame({name: getattr(trace, name) for name in same})
-    worker = trace.num_gpus // trace.worker_gpus
-    known = ~np.isnan(trace.estimate_s)
-    tests: list[tuple[str, np.ndarray]] = [
-        ("zero-length jobs", trace.duration_s == 0),
-        ("jobs that share their second of submission", frame["submit_s"].duplicated(keep=False).to_numpy()),
-        ("jobs equal to an earlier one in all but the id", frame.duplicated().to_numpy()),
-        (f"jobs longer than {longer_than_s:g} s: is the unit seconds?", trace.duration_s > longer_than_s),
-        ("jobs submitted before time 0", trace.submit_s < 0),
-        ("jobs on a fraction of a GPU", trace.gpu_milli < 1000),
-        ("gangs of several workers", (worker > 1) & (trace.worker_gpus > 1)),
-        ("jobs whose end is not known", trace.status == "unknown"),
-        ("jobs tried more than once", trace.attempts > 1),
-        ("jobs without an estimate", ~known if known.any() else np.zeros(len(trace), dtype=bool)),
-        ("jobs whose estimate is below their run time", known & (trace.estimate_s < trace.duration_s)),
-    ]
-    if wider_than is not None:
-        tests.append((f"jobs wider than {wider_than} GPUs: they can never run", taken > wider_than))
-    found = ((what, np.flatnonzero(hit)) for what, hit in tests)
-    return [Oddity(what, len(rows), tuple(trace.job_id[rows[:5]])) for what, rows in found if len(rows)]
-
-
-def as_text(summary: Mapping[str, Any]) -> str:
-    """The summary of `describe` as lines to print."""
-    about = summary["provenance"]
-    lines = [
-        f"{about['source']} ({about['format']})",
-        f"jobs          {summary['jobs']:,} of {about['rows_read']:,} rows read; {summary['users']:,} users",
-        f"rule          {about['rule']}",
-        *(f"counted       {n:,} {what}" for what, n in about["counts"].items()),
-        *(f"note          {note}" for note in about["notes"]),
-        f"span          {summary['span_s'] / 86_400:.2f} days from first to last submission",
-        f"GPU time      {summary['gpu_hours']:,.1f} GPU-hours; {summary['mean_gpus']:.2f} GPUs a job, "
-        f"at most {summary['max_gpus']:g}",
-        "status        " + ", ".join(f"{k} {v:,}" for k, v in summary["status"].items()),
-    ]
-    for name, label in (("duration_s", "run time, s"), ("interarrival_s", "gap, s")):
-        cells = ", ".join(f"{k} {v:,.0f}" for k, v in summary[name].items())
-        lines.append(f"{label:<14}{cells}")
-    for name, label in (("gpus", "GPUs"), ("vcs", "vc"), ("gpu_types", "GPU type")):
-        for row in summary[name][:12]:
-            value = f"{row['value']:g}" if name == "gpus" else row["value"] or "(none)"
-            lines.append(f"{label:<9} {value:<12} {row['jobs']:>9,} jobs {row['jobs_share']:7.2%}"
-                         f" {row['gpu_hours']:>14,.1f} GPU-hours {row['gpu_hours_share']:7.2%}")
-        if len(summary[name]) > 12:
-            lines.append(f"{label:<9} and {len(summary[name]) - 12} more")
-    lines += _load_lines(summary["load"]) if "load" in summary else []
-    return "\n".join(lines) + "\n"
-
-
-def _load_lines(load: Mapping[str, Any]) -> list[str]:
-    lines = [f"offered load  {load['total']:.3f} in all"]
-    for name, value in load["by_type"].items():
-        notice = ": above 1, its queue grows" if value > 1 else ""
-        lines.append(f"offered load  {value:.3f} on {name}{notice}")
-    if load["gpu_hours_without_type"] > 0:
-        lines.append(f"offered load  {load['gpu_hours_without_type']:,.1f} GPU-hours ask for types not there")
-    return lines
+    about = trace.provenance
+    if about.epoch_s is None:
+        hour = (trace.submit_s // 3600 % 24).astype(int)
+        return hour, (trace.submit_s // 86_400 % 7).astype(int), {"tz": None, "first": None, "last": None}
+    posix = pd.DatetimeIndex(np.floor(trace.submit_s + about.epoch_s).astype("datetime64[s]"), tz="UTC")
+    local = posix.tz_convert(zone(about.tz) or "UTC")
+    first, last = (str(local[i].isoformat(sep=" ")) if about.date_is_real else None for i in (0, -1))
+    return local.hour.to_numpy(), local.day_of_week.to_numpy(), {"tz": about.tz, "first": first, "last": last}
 
 
 def _quantiles(values: np.ndarray) -> dict[str, float]:
@@ -189,3 +143,49 @@ def _by(values: np.ndarray, gpu_hours: np.ndarray) -> list[dict[str, Any]]:
          "gpu_hours_share": float(h) / total if total > 0 else 0.0}
         for value, n, h in zip(table.index.tolist(), table["size"], table["sum"], strict=True)
     ]
+
+
+def _with_detail(
+    rows: list[dict[str, Any]], values: np.ndarray, trace: Trace, *, users: bool = False
+) -> list[dict[str, Any]]:
+    """The rows of `_by` with the median run time of each value, and how many users it has."""
+    groups = pd.DataFrame({"v": values, "d": trace.duration_s, "u": trace.user}).groupby("v")
+    median = groups["d"].median()
+    for row in rows:
+        row["duration_p50_s"] = float(median[row["value"]])
+    if users and (trace.user != "").any():
+        count = groups["u"].nunique()
+        for row in rows:
+            row["users"] = int(count[row["value"]])
+    return rows
+
+
+def _skew(user: np.ndarray, gpu_hours: np.ndarray) -> dict[str, dict[str, float]]:
+    """Share of jobs and of GPU time that the top users have, ranked by it: ceil(share x users) of them."""
+    table = pd.DataFrame({"u": user, "h": gpu_hours}).groupby("u")["h"].agg(["size", "sum"])
+    out = {}
+    for name, column in (("jobs", "size"), ("gpu_hours", "sum")):
+        ranked = np.sort(table[column].to_numpy(np.float64))[::-1]
+        total = ranked.sum()
+        out[name] = {f"{share:.0%}": float(ranked[: int(np.ceil(share * len(ranked)))].sum() / total) if total > 0
+                     else 0.0 for share in TOP_SHARES}
+    return out
+
+
+def _curves(taken: np.ndarray, duration_s: np.ndarray) -> dict[str, list[float]]:
+    """Run time at each percent of the jobs, in all and by class of GPUs."""
+    classes = {"all": np.ones(len(taken), dtype=bool)}
+    classes |= {name: (taken >= low) & (taken < high) for name, low, high in WIDTHS}
+    return {name: np.quantile(duration_s[rows], CURVE).tolist() for name, rows in classes.items() if rows.any()}
+
+
+def _over_time(trace: Trace, taken: np.ndarray) -> dict[str, Any]:
+    """Jobs submitted, and mean GPUs that run if waits are as recorded (else none), from first to last submission."""
+    first, last = float(trace.submit_s[0]), float(trace.submit_s[-1])
+    bounds = np.linspace(first, last, BINS + 1)
+    if not (np.diff(bounds) > 0).all():
+        return {"begin_s": first, "bin_s": 0.0, "jobs": [], "gpus": []}
+    starts = trace.submit_s + np.nan_to_num(trace.wait_s)
+    gpus = gpus_in_use(starts, starts + trace.duration_s, taken, bounds)
+    jobs = np.histogram(trace.submit_s, bounds)[0]
+    return {"begin_s": first, "bin_s": (last - first) / BINS, "jobs": jobs.tolist(), "gpus": gpus.tolist()}

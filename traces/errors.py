@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LONGEST_GOT = 400
+"""Characters of what was found that a message shows: a cell may be a whole file that was pasted."""
+
 
 class HetsimError(Exception):
     """Base of all errors that the command line shows as a message.
@@ -29,7 +32,9 @@ class HetsimError(Exception):
         self.what, self.where, self.got, self.allowed, self.todo = what, where, got, allowed, todo
         text = f"{where}: {what}" if where else what
         if got is not None:
-            text += f"; got {got!r}"
+            found = repr(got)
+            more = f"… ({len(found):,} characters)" if len(found) > LONGEST_GOT else ""
+            text += f"; got {found[:LONGEST_GOT]}{more}"
         if allowed:
             text += f"; allowed: {allowed}"
         if todo:

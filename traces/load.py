@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -11,8 +16,10 @@ from traces import readers
 from traces.errors import TraceError, did_you_mean
 from traces.reader import Head, Reader
 from traces.readers.canonical import write_trace
+from traces.select import head
+from traces.sidetables import OTHERS
 from traces.trace import Trace
-from traces.window import head, offered_load, scale_load
+from traces.window import offered_load, scale_load
 
 __all__ = ["FORMATS", "detect", "head", "load_trace", "offered_load", "scale_load", "write_trace"]
 
@@ -27,7 +34,7 @@ def _formats() -> dict[str, Reader]:
 FORMATS: dict[str, Reader] = _formats()
 
 
-def load_trace(path: str | Path, format: str | None = None, **options: Any) -> Trace:
+def load_trace(path: str | Path, format: str | None = None, /, **options: Any) -> Trace:
     """Read a trace file (for some formats, a folder of files).
 
     Parameters
@@ -49,17 +56,64 @@ def load_trace(path: str | Path, format: str | None = None, **options: Any) -> T
     if format is not None and format not in FORMATS:
         raise TraceError("unknown trace format", where="--format", got=format, allowed=", ".join(FORMATS),
                          todo=did_you_mean(format, FORMATS))
-    _check_there(path)
+    _check_there(path, format)
     reader = FORMATS[format] if format is not None else detect(path)
     if path.is_dir() and not reader.folders:
         raise TraceError("a folder, not a file", where=str(path), allowed=f"a file of format {reader.name!r}")
-    for name in options:
+    used = _options(reader, options, path)
+    try:
+        digest = file_hash(path)
+        trace = reader.read(path, **used)
+    except OSError as error:  # it may vanish, or be cut off, while it is read
+        raise TraceError("cannot read the trace", where=str(error.filename or path),
+                         got=error.strerror or str(error), todo="Check the path and its permissions.") from None
+    told = {name: str(value) for name, value in used.items() if value is not None}
+    return replace(trace, provenance=replace(trace.provenance, options=told, sha256=digest))
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 (hex) of a file's bytes; of a folder, of names and hashes of all files in it, hidden ones left out."""
+    if path.is_file():
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path)
+        if file.is_file() and not any(part.startswith(".") for part in name.parts):
+            digest.update(f"{name.as_posix()}\0{file_hash(file)}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def defaults(reader: Reader) -> dict[str, Any]:
+    """Default value of each option of a reader, as its function declares it (None: it says what then)."""
+    declared = inspect.signature(reader.read).parameters
+    return {name: declared[name].default for name in reader.options}
+
+
+def _options(reader: Reader, given: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """All options of a reader: those given, as the kind of value that the default is, and the others' defaults."""
+    values = defaults(reader)
+    for name, value in given.items():
         if name not in reader.options:
             raise TraceError(
                 f"format {reader.name!r} has no such option", where=str(path), got=name,
-                allowed=", ".join(reader.options) or "none", todo=did_you_mean(name, reader.options),
+                allowed=", ".join(reader.options) or "none",
+                todo=did_you_mean(name, reader.options) or f"hetsim trace formats {reader.name} tells what each does.",
             )
-    return reader.read(path, **options)
+        values[name] = _as(type(values[name]), value, f"option {name!r} of format {reader.name!r}")
+    return values
+
+
+def _as(kind: type, value: Any, where: str) -> Any:
+    """A value that came as text, as the kind that the reader takes."""
+    words = {"true": True, "false": False}
+    try:
+        if kind is bool:
+            return words[str(value).lower()]
+        return kind(value) if kind in (int, float) else value if kind is not str else str(value)
+    except (KeyError, ValueError, TypeError, OverflowError):
+        allowed = {bool: "true or false", int: "an integer"}.get(kind, "a number")
+        raise TraceError("value not allowed", where=where, got=value, allowed=allowed) from None
 
 
 def detect(path: str | Path) -> Reader:
@@ -91,21 +145,31 @@ def detect(path: str | Path) -> Reader:
             if side.knows(start):
                 raise TraceError(f"no jobs here: {side.what}", where=str(path), got=", ".join(start.header)[:200],
                                  allowed=f"the jobs, format {reader.name!r}", todo=side.todo)
+    for side in OTHERS:
+        if side.knows(start):
+            raise TraceError(f"no jobs here: {side.what}", where=str(path), allowed="a trace: a table of jobs",
+                             got=", ".join(start.header)[:200] or start.first[:40], todo=side.todo)
     if start.first.startswith((b"\x1f\x8b", b"PK", b"BZh", b"\xfd7zXZ", b"(\xb5/\xfd")):
         raise TraceError("the file is compressed", where=str(path), allowed="plain CSV, JSON or Parquet",
                          todo="Unpack it first.")
     raise TraceError(
         "format not recognised", where=str(path), got=", ".join(start.header)[:200] or start.first[:40],
-        allowed="; ".join(r.description for r in FORMATS.values()), todo=_nearest(start),
+        allowed=f"{FORMATS['canonical'].description}; or a file of another format: {', '.join(FORMATS)}",
+        todo=_nearest(start),
     )
 
 
-def _check_there(path: Path) -> None:
+def _check_there(path: Path, format: str | None = None) -> None:
     if not path.exists():
-        known = "; ".join(f"{r.name}: {r.public}" for r in FORMATS.values())
+        places: dict[str, list[str]] = {}
+        for reader in FORMATS.values() if format is None else [FORMATS[format]]:
+            if url := re.search(r"https://[^\s,;)]+", reader.public):
+                places.setdefault(url[0], []).append(reader.name)
+        known = "; ".join(f"{', '.join(names)}: {url}" for url, names in places.items())
         raise TraceError(
             "no such file", where=str(path), got=str(path.absolute()),
-            allowed=f"a trace of format {', '.join(FORMATS)}", todo=f"Public files are at: {known}",
+            allowed=f"a trace of format {format or ', '.join(FORMATS)}",
+            todo=f"Public files are at: {known} (hetsim trace formats NAME: which of them)" if known else "",
         )
     if not (path.is_file() or path.is_dir()):  # a pipe that nobody writes to would be waited for
         raise TraceError("neither a file nor a folder", where=str(path), got="a pipe, socket or device",
@@ -119,6 +183,6 @@ def _nearest(start: Head) -> str:
 
     best = max(FORMATS.values(), key=overlap)
     if overlap(best) < 0.5:
-        return "Name the format with --format if it is one of these."
+        return "Name the format with --format if it is one of these (hetsim trace formats NAME tells its columns)."
     missing = [name for name in best.header if name not in start.header]
     return f"Nearest is {best.name!r}, for which column {', '.join(map(repr, missing))} is missing."

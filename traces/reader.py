@@ -8,10 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from traces.errors import TraceError, did_you_mean
 from traces.trace import Trace
+from traces.unpack import Unpacked
 
 HEAD_BYTES = 65_536
+PARQUET_MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True)
@@ -23,19 +28,21 @@ class Head:
 
     @classmethod
     def of(cls, path: Path) -> Head:
-        """Read the first bytes of a file (of a folder: of its first CSV file by name)."""
+        """Read the first bytes, unpacked, of a file (of a folder: of its first CSV by name, or of its folders')."""
         file = path
         if path.is_dir():
-            inside = sorted(path.glob("*.csv"))
+            inside = sorted(path.glob("*.csv")) or sorted(path.glob("*/*.csv")) or sorted(path.glob("*.gz*"))
             if not inside:
                 return cls(path, b"")
             file = inside[0]
-        with file.open("rb") as stream:
+        with Unpacked(file) as stream:
             return cls(path, stream.read(HEAD_BYTES))
 
     @cached_property
     def header(self) -> tuple[str, ...]:
-        """Column names of the first line read as CSV, blanks stripped; empty if the file is not text."""
+        """Column names of a Parquet file, or of the first line read as CSV, blanks stripped; empty if it is neither."""
+        if self.first.startswith(PARQUET_MAGIC):
+            return _parquet_names(self.path)
         line = self.first.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0]
         try:
             text = line.decode("utf-8").rstrip("\r")
@@ -43,6 +50,14 @@ class Head:
         except (UnicodeDecodeError, csv.Error):
             return ()
         return tuple(name.strip() for name in names) if text.isprintable() else ()
+
+
+def _parquet_names(path: Path) -> tuple[str, ...]:
+    """Names of the columns of a Parquet file; empty where it is damaged."""
+    try:
+        return tuple(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError, ValueError):
+        return ()
 
 
 @dataclass(frozen=True)

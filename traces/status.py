@@ -21,7 +21,7 @@ WORDS: dict[str, str] = {
     "terminated": "passed", "running": "unknown", "waiting": "unknown",
     # Helios and other Slurm logs
     "completed": "passed", "cancelled": "killed", "canceled": "killed", "timeout": "killed",
-    "node_fail": "failed", "out_of_memory": "failed", "preempted": "killed",
+    "node_fail": "failed", "out_of_memory": "failed", "preempted": "killed", "suspended": "unknown",
     # Alibaba openb 2023 (Kubernetes pod phases)
     "succeeded": "passed", "pending": "unknown",
 } | {word: word for word in STATUSES}

@@ -37,3 +37,8 @@ class Tally:
         if count:
             self.counts[what] = self.counts.get(what, 0) + int(count)
             self.first[what] = (*self.first.get(what, ()), *first)[:FIRST]
+
+    def take(self, other: Tally) -> None:
+        """Add the counts of another, of other rows."""
+        for what, count in other.counts.items():
+            self.add(what, count, other.first[what])

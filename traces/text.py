@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as pa_csv
 
 from traces.errors import TraceError, did_you_mean
+from traces.unpack import Unpacked
 
 #: Longest run that a published log can hold, in s (ten years): beyond it the unit is not seconds.
 LONGEST_RUN_S = 3.2e8
@@ -120,44 +120,47 @@ def read_table(
     """
     source = str(path)
     data = read_bytes(path)
-    _check_text(data, source)
-    if names is None:
-        first, _, body = data.partition(b"\n")
-        names, above = _header(first.decode("utf-8"), source, required, delimiter), 1
-    else:
-        names, body, above = list(names), data, 0
-    if not body.strip():
-        raise TraceError("the trace has no jobs", where=source, got="a header and no rows",
-                         allowed="at least one row", todo="Check the file and the filters.")
-    table = _parse_rows(body, names, source, delimiter, above)
-    return Table(source, {n: table.column(i) for i, n in enumerate(names)}, _lines(body, len(table), above))
-
-
-def read_bytes(path: Path) -> bytes:
-    """The whole file, or a TraceError that says why not."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise TraceError("cannot read the file", where=str(path), got=error.strerror or str(error),
-                         todo="Check the path and its permissions.") from None
-
-
-def _check_text(data: bytes, source: str) -> None:
     if not data.strip():
         raise TraceError("the file is empty", where=source, got=f"{len(data)} bytes",
                          allowed="a header and at least one row")
+    check_text(data, source)
+    if names is None:
+        first, _, body = data.partition(b"\n")
+        names, above = read_header(first.decode("utf-8"), source, required, delimiter), 1
+    else:
+        body, above = data.removeprefix(codecs.BOM_UTF8), 0
+    if not body.strip():
+        raise no_rows(source)
+    return parse_rows(body, names, source, delimiter, above)
+
+
+def no_rows(source: str) -> TraceError:
+    """The error of a file with a header alone."""
+    return TraceError("the trace has no jobs", where=source, got="a header and no rows",
+                      allowed="at least one row", todo="Check the file and the filters.")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The whole file, unpacked where it is a gzip or tar, or a TraceError that says why not."""
+    with Unpacked(path) as stream:
+        return stream.read()
+
+
+def check_text(data: bytes, source: str, above: int = 0) -> None:
+    """Raise a TraceError that names the line if `data`, which comes after `above` lines, is no UTF-8 text."""
     try:
         data.decode("utf-8")
         at = data.find(b"\0")
     except UnicodeDecodeError as error:
         at = error.start
     if at >= 0:
-        raise TraceError("the file is not UTF-8 text", where=f"{source}, line {data.count(10, 0, at) + 1}",
+        raise TraceError("the file is not UTF-8 text", where=f"{source}, line {above + data.count(10, 0, at) + 1}",
                          got=data[at : at + 8], allowed="CSV as UTF-8 text",
                          todo="Decompress or convert the file, or name another --format.")
 
 
-def _header(line: str, source: str, required: Sequence[str], delimiter: str) -> list[str]:
+def read_header(line: str, source: str, required: Sequence[str], delimiter: str = ",") -> list[str]:
+    """The column names of a header line; a TraceError where a required one is missing or there twice."""
     try:
         cells = csv.reader([line.removeprefix("\ufeff").rstrip("\r")], delimiter=delimiter)
         names = [n.strip() for n in next(cells, [])]
@@ -176,25 +179,36 @@ def _header(line: str, source: str, required: Sequence[str], delimiter: str) -> 
     return names
 
 
-def _parse_rows(body: bytes, names: Sequence[str], source: str, delimiter: str, above: int) -> pa.Table:
+def parse_rows(
+    body: bytes, names: Sequence[str], source: str, delimiter: str, above: int, keep: Sequence[str] | None = None
+) -> Table:
+    """The rows of `body`, which comes after `above` lines of the file; of the columns, those to `keep` (default: all).
+
+    Raises
+    ------
+    TraceError
+        A row has too few or too many cells (names the line), or the text is no CSV.
+    """
     ragged: list[pa_csv.InvalidRow] = []
 
-    def keep(row: pa_csv.InvalidRow) -> str:
+    def note(row: pa_csv.InvalidRow) -> str:
         ragged.append(row)
         return "skip"
 
     # Arrow wants unlike names; the true ones are put back by position.
     labels = [f"c{i}" for i in range(len(names))]
+    kept = {f"c{i}": name for i, name in enumerate(names) if keep is None or name in keep}
     # It drops a byte-order mark at the start of what it reads: here that would be part of the first row's text.
     mark = codecs.BOM_UTF8 if body.startswith(codecs.BOM_UTF8) else b""
     try:
         table = pa_csv.read_csv(
-            io.BytesIO(mark + body),
+            pa.BufferReader(mark + body),
             read_options=pa_csv.ReadOptions(column_names=labels, use_threads=False, block_size=1 << 24),
             parse_options=pa_csv.ParseOptions(
-                delimiter=delimiter, newlines_in_values=b'"' in body, invalid_row_handler=keep),
+                delimiter=delimiter, newlines_in_values=b'"' in body, invalid_row_handler=note),
             convert_options=pa_csv.ConvertOptions(
-                column_types=dict.fromkeys(labels, pa.string()), strings_can_be_null=False, check_utf8=False),
+                column_types=dict.fromkeys(labels, pa.string()), strings_can_be_null=False, check_utf8=False,
+                include_columns=list(kept)),
         )
     except pa.ArrowInvalid as error:
         raise TraceError("the file is no CSV", where=source, got=str(error)[:200],
@@ -209,14 +223,13 @@ def _parse_rows(body: bytes, names: Sequence[str], source: str, delimiter: str, 
             allowed=f"{row.expected_columns} cells, as in the header",
             todo="Correct the row (a trailing comma counts as a cell).",
         )
-    return table
+    return Table(source, {name: table.column(label) for label, name in kept.items()}, _lines(body, len(table), above))
 
 
 def _lines(body: bytes, rows: int, above: int) -> np.ndarray:
     """Line number of each row, with `above` lines before the first; blank lines count though they are no rows."""
-    lines = np.arange(above + 1, above + 1 + rows)
-    if b"\n\n" in body or b"\n\r\n" in body or body.startswith((b"\n", b"\r\n")):
+    if body.count(b"\n") + (not body.endswith(b"\n")) != rows:
         full = np.array([i for i, line in enumerate(body.splitlines(), start=above + 1) if line])
         if len(full) == rows:  # else a quoted cell holds line ends, and rows are counted instead
             return full
-    return lines
+    return np.arange(above + 1, above + 1 + rows)

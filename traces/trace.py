@@ -126,11 +126,12 @@ class Trace:
         out = {c.name: _checked(c, columns.get(c.name), n, at) for c in COLUMNS}
         _check_across(out, at)
         order = _order(out["submit_s"], out["job_id"])
-        arrays = {}
+        in_order = bool((order[1:] > order[:-1]).all())
         for name, values in out.items():
-            arrays[name] = values[order]
-            arrays[name].flags.writeable = False
-        return cls(**arrays, provenance=provenance)
+            if not in_order and columns.get(name) is not None:  # a default is the same in any order
+                out[name] = values[order]
+            out[name].flags.writeable = False
+        return cls(**out, provenance=provenance)
 
     def select(self, rows: np.ndarray | slice) -> Trace:
         """Return the trace of some rows (a mask, indices or a slice), order kept."""
@@ -177,15 +178,23 @@ class _Where:
         return f"{self.source}, {self.row(index)}" + (f", column {column!r}" if column else "")
 
 
+#: Longest id, in characters, that is put into a table of fixed width.
+SHORT_ID = 64
+
+
 def _order(submit_s: np.ndarray, job_id: np.ndarray) -> np.ndarray:
     """Row order: submit time, then id in shortlex order. Ids are compared only where times are equal."""
     order = np.argsort(submit_s, kind="stable")
     same = submit_s[order][1:] == submit_s[order][:-1]
-    tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
-    rows = order[tied].tolist()
-    ids, times = job_id.tolist(), submit_s.tolist()
-    rows.sort(key=lambda row: (times[row], len(ids[row]), ids[row]))
-    order[tied] = rows
+    tied = np.append(same, False) | np.insert(same, 0, False)
+    rows = order[tied]
+    ids = job_id[rows]
+    length = np.fromiter(map(len, ids.tolist()), dtype=np.int64, count=len(rows))
+    if length.max(initial=0) <= SHORT_ID:  # as a table of code points: many times faster than one by one
+        order[tied] = rows[np.lexsort((ids.astype(str), length, submit_s[rows]))]
+    else:
+        keys = list(zip(submit_s[rows].tolist(), length.tolist(), ids.tolist(), strict=True))
+        order[tied] = rows[sorted(range(len(keys)), key=keys.__getitem__)]
     return order
 
 
@@ -208,7 +217,7 @@ def _checked(column: Column, values: Any, n: int, at: _Where) -> np.ndarray:
             raise bad(int(empty[0]), "")
         return text
     try:
-        number = raw.astype(np.float64)
+        number = raw.astype(np.float64)  # a copy, always: the caller keeps its array
     except (TypeError, ValueError):
         index = next(i for i, v in enumerate(raw) if not _is_number(v))
         raise bad(index, raw[index]) from None
@@ -219,7 +228,7 @@ def _checked(column: Column, values: Any, n: int, at: _Where) -> np.ndarray:
     if wrong.any():
         index = int(np.flatnonzero(wrong)[0])
         raise bad(index, raw[index].item() if isinstance(raw[index], np.generic) else raw[index])
-    return number.astype(column.dtype)
+    return number.astype(column.dtype, copy=False)
 
 
 def _as_text(raw: np.ndarray) -> np.ndarray:

@@ -1,17 +1,25 @@
-"""Parts of a trace, and the same trace at another load."""
+"""How much a trace asks of a cluster, and the same trace at another load."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from hashlib import blake2b
 
 import numpy as np
 
-from traces.errors import TraceError
-from traces.schema import MAX_TIME_S
-from traces.trace import Provenance, Trace
+from traces.errors import TraceError, did_you_mean
+from traces.schema import COLUMNS, MAX_TIME_S
+from traces.select import MOST_JOBS, noted
+from traces.trace import Trace
 
 MIN_LOAD = 1e-6
 """A load below it is a typing error: the cluster would do nothing all day."""
+
+DAY_S, WEEK_S = 86_400.0, 604_800.0
+JITTER_S = 1800.0
+_SHIFTS = 52
+"""Stream of the random numbers that move copies."""
 
 
 def demand_gpu_s(trace: Trace) -> np.ndarray:
@@ -42,49 +50,133 @@ def offered_load(trace: Trace, capacity_gpus: float) -> float:
     return float(demand_gpu_s(trace).sum()) / (span * capacity_gpus) if span > 0 else 0.0
 
 
-def head(trace: Trace, jobs: int) -> Trace:
-    """The first `jobs` jobs of a trace by submission (all, where it has fewer).
+def scale_load(trace: Trace, capacity_gpus: float, load: float, by: str = "compress", seed: int = 0) -> Trace:
+    """Bring `offered_load` on `capacity_gpus` to `load`; run times never change.
+
+    Parameters
+    ----------
+    by : {"compress", "thin", "repeat"}
+        compress: submissions move together or apart, submit_s' = first + (submit_s - first) x offered_load / load.
+        The load is met exactly; daily and weekly rhythms are stretched, so that the trace has no calendar any more.
+
+        thin: some jobs are left out, at the times that they have. Jobs are kept in the order of a hash of seed and
+        job id until their GPU time is nearest to what was asked for: a lower load takes a part of the same jobs, and
+        what becomes of a job hangs neither on the order of rows nor on other seeds. Only to a lower load.
+
+        repeat: copies of the trace are laid over it until the GPU time is there, the last of them thinned. A copy is
+        moved as a whole around the trace: by whole weeks (days, below four weeks; any time, below four days), drawn
+        by seed, and half an hour to and fro; what goes beyond the last whole day comes in at the beginning. So bursts
+        stay together, and hours stay true; weekdays do but for what went round. A copy of job x is called x~1, x~2,
+        …, and has the user and virtual cluster of x. Only to a higher load.
+    seed : int
+        Of thin and repeat.
 
     Raises
     ------
     TraceError
-        `jobs` is below 1.
+        A way or load that is not allowed or cannot be reached so, no GPU time, or all jobs come at once.
     """
-    if jobs < 1:
-        raise TraceError("no jobs left", where="jobs", got=jobs, allowed="1 or more")
-    if jobs >= len(trace):
-        return trace
-    note = f"first {jobs} of {len(trace)} jobs"
-    return replace(trace.select(slice(0, jobs)), provenance=_noted(trace, note))
-
-
-def scale_load(trace: Trace, capacity_gpus: float, load: float) -> Trace:
-    """Move submissions together or apart so that `offered_load` on `capacity_gpus` is `load`.
-
-    submit_s' = first + (submit_s - first) x offered_load / load. Run times do not change; daily and weekly
-    rhythms are stretched with the rest.
-
-    Raises
-    ------
-    TraceError
-        The load is not positive and finite, the trace asks for no GPU time, or all jobs come at once.
-    """
+    if by not in WAYS:
+        raise TraceError("value not allowed", where="load_by", got=by, allowed=", ".join(WAYS),
+                         todo=did_you_mean(by, WAYS))
     if not (np.isfinite(load) and load >= MIN_LOAD):
         raise TraceError("value not allowed", where="load", got=load, allowed=f"a number from {MIN_LOAD:g}")
     now = offered_load(trace, capacity_gpus)
-    first = trace.submit_s[0]
-    if now == 0 or trace.submit_s[-1] == first:
+    if now == 0 or trace.submit_s[-1] == trace.submit_s[0]:
         raise TraceError("the load cannot be scaled", where=trace.provenance.source,
                          got="no GPU time" if now == 0 else "all jobs submitted at once",
                          allowed="jobs with run times, submitted at different times")
-    factor = now / load
-    note = f"submissions stretched by {factor:.6g}: load {now:.4g} to {load:g} on {capacity_gpus:,.4g} GPUs"
-    submit_s = first + (trace.submit_s - first) * factor
-    if np.abs(submit_s).max() > MAX_TIME_S:
-        raise TraceError("submissions would lie too far apart", where="load", got=load,
+    scaled, how = WAYS[by](trace, load / now, seed)
+    note = f"{how}: load {now:.4g} to {offered_load(scaled, capacity_gpus):.4g} on {capacity_gpus:,.4g} GPUs"
+    return replace(scaled, provenance=noted(scaled, note))
+
+
+def _compressed(trace: Trace, ratio: float, seed: int) -> tuple[Trace, str]:
+    first, about = float(trace.submit_s[0]), trace.provenance
+    moved = first + (trace.submit_s - first) / ratio
+    if np.abs(moved).max() > MAX_TIME_S:
+        raise TraceError("submissions would lie too far apart", where="load", got=f"{ratio:g} times as it is",
                          allowed=f"times within {MAX_TIME_S:g} s", todo="Ask for a higher load.")
-    return trace.replace(provenance=_noted(trace, note), submit_s=submit_s)
+    window = about.window_s
+    if window is not None:
+        window = (first + (window[0] - first) / ratio, first + (window[1] - first) / ratio)
+    about = replace(about, epoch_s=None, window_s=window)
+    deadline_s = trace.deadline_s + (moved - trace.submit_s)
+    return trace.replace(about, submit_s=moved, deadline_s=deadline_s), f"submissions stretched by {1 / ratio:.6g}"
 
 
-def _noted(trace: Trace, note: str) -> Provenance:
-    return replace(trace.provenance, notes=(*trace.provenance.notes, note))
+def _thinned(trace: Trace, ratio: float, seed: int) -> tuple[Trace, str]:
+    if ratio > 1:
+        raise TraceError("thinning only lowers a load", where="load", got=f"{ratio:g} times as it is",
+                         allowed="at most the load that the trace has", todo="Use repeat, or compress.")
+    rows = _share_of(trace, ratio, seed, at_least=1)
+    how = f"{len(rows)} of {len(trace)} jobs kept by a hash of their ids (seed {seed})"
+    return (trace if len(rows) == len(trace) else trace.select(rows)), how
+
+
+def _repeated(trace: Trace, ratio: float, seed: int) -> tuple[Trace, str]:
+    if ratio < 1:
+        raise TraceError("repeating only raises a load", where="load", got=f"{ratio:g} times as it is",
+                         allowed="at least the load that the trace has", todo="Use thin, or compress.")
+    if ratio * len(trace) > MOST_JOBS:
+        raise TraceError("too many jobs", where="load", got=f"{ratio * len(trace):,.0f}",
+                         allowed=f"up to {MOST_JOBS:,}", todo="Ask for a lower load, or use compress.")
+    whole = int(ratio)
+    rest = _share_of(trace, ratio - whole, seed, at_least=0)
+    parts = [np.arange(len(trace))] * (whole - 1) + [rest] * (len(rest) > 0)
+    if not parts:
+        return trace, "repeated once"
+    mark = "~"
+    while any(mark in name for name in trace.job_id):
+        mark += "~"
+    tables = {c.name: [getattr(trace, c.name)] for c in COLUMNS}
+    for number, (rows, shift_s) in enumerate(zip(parts, _shifts_s(trace, len(parts), seed), strict=True), start=1):
+        copy = {c.name: getattr(trace, c.name)[rows] for c in COLUMNS}
+        moved = _around(trace, rows, shift_s)
+        copy["job_id"] = np.array([f"{name}{mark}{number}" for name in copy["job_id"]], dtype=object)
+        copy["deadline_s"] = copy["deadline_s"] + (moved - copy["submit_s"])
+        copy["submit_s"] = moved
+        for name, values in copy.items():
+            tables[name].append(values)
+    columns = {name: np.concatenate(values) for name, values in tables.items()}
+    how = f"laid over itself {ratio:.4g} times, {len(trace)} to {len(columns['job_id'])} jobs (seed {seed})"
+    return Trace.from_columns(columns, trace.provenance, row_word="job"), how
+
+
+WAYS: dict[str, Callable[[Trace, float, int], tuple[Trace, str]]] = {
+    "compress": _compressed, "thin": _thinned, "repeat": _repeated,
+}
+"""Way of scaling a load -> (trace, load wanted / load that it has, seed) -> scaled trace, and how in words."""
+
+
+def _share_of(trace: Trace, share: float, seed: int, at_least: int) -> np.ndarray:
+    """Rows, ascending, whose GPU time is nearest to `share` of all, first those with the smallest hash."""
+    key = f"thin {seed}".encode()
+    digests = b"".join(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
+                       for name in trace.job_id)
+    order = np.argsort(np.frombuffer(digests, dtype="<u8"), kind="stable")
+    grown = np.concatenate(([0.0], np.cumsum(demand_gpu_s(trace)[order])))
+    wanted = share * grown[-1]
+    count = int(np.searchsorted(grown, wanted))
+    if count > 0 and wanted - grown[count - 1] < grown[min(count, len(trace))] - wanted:
+        count -= 1
+    return np.sort(order[: max(min(count, len(trace)), at_least)])
+
+
+def _shifts_s(trace: Trace, copies: int, seed: int) -> np.ndarray:
+    """How far each copy is moved, in s: no two alike while there are whole weeks (or days) enough."""
+    span, rng = span_s(trace), np.random.default_rng([seed, _SHIFTS])
+    unit = WEEK_S if span >= 4 * WEEK_S else DAY_S if span >= 4 * DAY_S else 0.0
+    if unit == 0.0:
+        return rng.uniform(0.0, span, copies)
+    steps = np.arange(1, int(span // unit))
+    drawn = np.concatenate([rng.permutation(steps) for _ in range(-(-copies // len(steps)))])[:copies]
+    return drawn * unit + rng.uniform(-JITTER_S, JITTER_S, copies)
+
+
+def _around(trace: Trace, rows: np.ndarray, shift_s: float) -> np.ndarray:
+    """Times of submission moved around the whole days of a trace (around all of it, below four days)."""
+    first, span = float(trace.submit_s[0]), span_s(trace)
+    period = span // DAY_S * DAY_S if span >= 4 * DAY_S else span
+    around: np.ndarray = first + (trace.submit_s[rows] - first + shift_s) % period
+    return around

@@ -68,9 +68,9 @@ def never_fits(view: View, rule: str, decision: Decision) -> Decision:
     """Reject the first waiting job if it did not start though all of the cluster is up and idle: it never will."""
     if view.running.size == 0 and not decision.start and view.queued.size and view.idle.sum() == view.cluster.num_gpus:
         row = int(view.queued[0])
-        decision.reject = [
-            (row, f"placement {rule!r} cannot place {view.jobs.num_gpus[row]} slots even on the idle cluster")
-        ]
+        need = int(view.jobs.num_gpus[row])
+        if need * int(view.jobs.gpu_milli[row]) <= view.vc_left[view.jobs.vc[row]]:  # else its quota may yet grow
+            decision.reject = [(row, f"placement {rule!r} cannot place {need} slots even on the idle cluster")]
     return decision
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from sim.cli import console, inputs, perf, recommend, results, run, schedulers
+from sim.cli import clusters, console, inputs, perf, recommend, results, run, schedulers
 from traces.errors import HetsimError
 
 __all__ = ["app", "main"]
@@ -86,9 +86,13 @@ _trace = _group("Look at, check and convert traces.")
 _trace.command()(inputs.describe)
 _trace.command()(inputs.check)
 _trace.command()(inputs.convert)
+_trace.command()(inputs.again)
+_trace.command()(inputs.formats)
+_trace.command()(inputs.recipes)
 app.add_typer(_trace, name="trace")
 _cluster = _group("Look at clusters.")
 _cluster.command()(inputs.show)
+_cluster.command("from")(clusters.from_table)
 app.add_typer(_cluster, name="cluster")
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from sim.api import Policy
     from sim.cluster import ClusterSpec, Links
+
+BIG_BYTES = 50_000_000
+"""A file larger than this takes long enough to be watched."""
 
 LINE_EVERY_S = 10.0
 """Where stderr is no terminal, progress is a line as often as this."""
@@ -94,6 +98,27 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("")
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """A bar of bytes read while a file (or folder) of more than `BIG_BYTES` is read, where stderr is a terminal."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    if not (sys.stderr.isatty() and sum(file.stat().st_size for file in files if file.is_file()) > BIG_BYTES):
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.text import Text
+
+    from traces.stream import watching
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+               TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(Text(path.name).markup)
+        with watching(lambda done, total: bar.update(task, completed=done, total=total)):
+            yield
 
 
 def policies_table(policies: Mapping[str, type[Policy]]) -> Table:

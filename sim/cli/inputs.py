@@ -1,108 +1,247 @@
-"""`hetsim trace` and `hetsim cluster`: look at what a run would start from."""
+"""`hetsim trace` and `hetsim cluster show`: look at what a run would start from, and write a trace down."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sim.cli import console
-from sim.cli.options import CLUSTER, FORMAT, JOBS, TRACE
+from sim.cli.options import CLUSTER, TRACE
+from sim.cli.traceoptions import command_line, reads_a_trace
+from traces.errors import HetsimError
 
 if TYPE_CHECKING:
+    from sim.cluster import ClusterSpec
+    from sim.config import RunConfig
     from traces.trace import Trace
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help=TRACE)]
-FormatOption = Annotated[str | None, typer.Option(help=FORMAT)]
 ClusterOption = Annotated[str | None, typer.Option(help=f"Cluster that it is meant for. {CLUSTER}")]
-JobsOption = Annotated[int | None, typer.Option(help=JOBS)]
-SeedOption = Annotated[int | None, typer.Option(help="Seed of a generated trace.  [0]")]
+
+RECIPE = ("trace", "format", "read", "submitted_from", "submitted_to", "status", "vc", "user", "gangs", "jobs",
+          "assign", "assign_with", "seed", "load", "load_by", "cluster")
+"""Settings that say how a trace is made; those that have their default are left out of a description."""
 
 
-def _trace(trace: str, format: str | None, jobs: int | None, seed: int | None) -> Trace:
-    from sim.config import load_config
-    from sim.workload import read_trace
+def _trace(trace: str, cluster: str | None, which: dict[str, Any]) -> tuple[Trace, ClusterSpec | None, RunConfig]:
+    """The jobs that were asked for, the cluster that they are meant for, and the settings that say so."""
+    from sim.clusters import load_cluster
+    from sim.config import ConfigError, load_config
+    from sim.workload import read_trace, scaled
 
-    return read_trace(load_config(None, {"trace": trace, "format": format, "jobs": jobs, "seed": seed}))
+    config = load_config(None, {"trace": trace, "cluster": cluster, **which})
+    if config.load is not None and cluster is None:
+        raise ConfigError("a load without a cluster", where="command line, --load", got=config.load,
+                          todo="Name the cluster with --cluster.")
+    spec = load_cluster(cluster) if cluster is not None else None
+    with console.reading(Path(trace)):
+        content = read_trace(config)
+    return (content if spec is None else scaled(content, config, spec.num_gpus)), spec, config
 
 
+@reads_a_trace
 def describe(
-    trace: TraceArgument, format: FormatOption = None, cluster: ClusterOption = None,
-    jobs: JobsOption = None, seed: SeedOption = None,
+    trace: TraceArgument, which: dict[str, Any], cluster: ClusterOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="Draw it, too: a file that ends in .png or .pdf.")] = None,
 ) -> None:
-    """Summarise a trace: jobs, run times, gangs, users, and the load that it puts on a cluster.
+    """Summarise a trace: jobs, run times, gangs, users, when they come, and the load that they put on a cluster.
 
     \b
     Examples:
       hetsim trace describe philly --cluster gavel
-      hetsim trace describe cluster_job_log --json
+      hetsim trace describe cluster_job_log --read attempts=last --from 2017-10-01 --to 2017-11-01
+      hetsim trace describe jobs.csv --picture jobs.png
+      hetsim trace describe pai --jobs 20000 --json
     """
-    from sim.clusters import load_cluster
     from sim.workload import gpus_by_type
-    from traces.describe import as_text
     from traces.describe import describe as summarise
+    from traces.summary import as_text
 
-    gpus = gpus_by_type(load_cluster(cluster)) if cluster is not None else None
-    summary = summarise(_trace(trace, format, jobs, seed), gpus)
+    if picture is not None:
+        from analysis.tracefigure import check_ending
+
+        check_ending(picture)
+    content, spec, _ = _trace(trace, cluster, which)
+    summary = summarise(content, None if spec is None else gpus_by_type(spec))
+    if picture is not None:
+        from analysis.tracefigure import draw
+
+        draw(summary, picture)
     if json:
         console.show_json(summary)
     else:
         sys.stdout.write(as_text(summary))
 
 
+@reads_a_trace
 def check(
-    trace: TraceArgument, format: FormatOption = None, cluster: ClusterOption = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything is odd.")] = False,
+    trace: TraceArgument, which: dict[str, Any], cluster: ClusterOption = None,
+    strict: Annotated[bool, typer.Option(
+        "--strict", help="Exit with 1 if anything is odd, or was dropped or repaired.")] = False,
 ) -> None:
-    """Say whether a trace can be used, and what is odd about it.
+    """Say whether a trace can be used, what its reader did to it, and what is odd about its jobs.
 
     \b
     Examples:
       hetsim trace check jobs.csv
       hetsim trace check jobs.csv --cluster gavel --strict
+      hetsim trace check philly.csv --read duplicates=drop --vc ee9e8c
     """
-    from sim.clusters import load_cluster
-    from traces.describe import check as oddities
+    from sim.workload import gpus_by_type, largest_nodes
+    from traces.check import check as oddities
+    from traces.check import told
 
-    wider_than = load_cluster(cluster).num_gpus if cluster is not None else None
-    content = _trace(trace, format, None, None)
-    about, found = content.provenance, oddities(content, wider_than=wider_than)
+    content, spec, _ = _trace(trace, cluster, which)
+    about, read = content.provenance, told(content)
+    found = oddities(content) if spec is None else oddities(
+        content, gpus_by_type=gpus_by_type(spec), largest_nodes=largest_nodes(spec))
     print(f"{about.source}: {len(content):,} jobs, format {about.format}; {about.rule}")
-    for what, count in about.counts.items():
-        print(f"  counted  {count:,} {what}")
-    for oddity in found:
-        print(f"  odd      {oddity.count:,} {oddity.what} (first: {', '.join(oddity.first[:3])})")
+    for note in about.notes:
+        print(f"  note     {note}")
+    for word, rows in (("counted", read), ("odd", found)):
+        for oddity in rows:
+            first = f" (first: {', '.join(oddity.first[:3])})" if oddity.first else ""
+            print(f"  {word:<8} {oddity.count:,} {oddity.what}{first}")
     if not found:
         print("  nothing odd")
-    if found and strict:
+    if strict and (found or read):
         raise typer.Exit(1)
 
 
+@reads_a_trace
 def convert(
     trace: TraceArgument,
     to: Annotated[Path, typer.Argument(metavar="OUT", help="File to write, .parquet or .csv.")],
-    format: FormatOption = None, jobs: JobsOption = None, seed: SeedOption = None,
+    which: dict[str, Any], cluster: ClusterOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
 ) -> None:
-    """Write a trace as hetsim's own table, with a description beside it (OUT.json).
+    """Write a trace as hetsim's own table, with a description beside it (OUT.json) that makes it again.
 
     \b
     Examples:
-      hetsim trace convert cluster_job_log philly.parquet
+      hetsim trace convert cluster_job_log philly.parquet --read attempts=span --status passed
+      hetsim trace convert philly.csv week.csv --from 2017-10-09 --to 2017-10-16
+      hetsim trace convert philly.csv twice.parquet --cluster philly --load 0.9 --load-by repeat --seed 3
       hetsim trace convert pai pai.csv --jobs 1000 --seed 3
+      hetsim trace again philly.parquet.json
     """
-    from sim.recorder import OutputError
+    from traces.description import sidecar
     from traces.load import write_trace
+    from traces.readers.canonical import check_ending
 
-    if to.exists() and not force:
-        raise OutputError("the file is there already", where=str(to),
-                          todo="Name another, or replace it with --force.")
-    content = _trace(trace, format, jobs, seed)
-    write_trace(content, to, selection=f"first {jobs} jobs" if jobs is not None else "")
+    check_ending(to)
+    for file in (to, sidecar(to)):
+        if file.exists() and not force:
+            raise HetsimError("the file is there already", where=str(file), todo="Name another, or replace it with "
+                              "--force.")
+    content, _, config = _trace(trace, cluster, which)
+    recipe = _recipe(config, cluster)
+    write_trace(content, to, recipe={"settings": recipe, "command": command_line(recipe, str(to))})
     print(f"{to}: {len(content):,} jobs, description in {to.name}.json")
+
+
+def _recipe(config: RunConfig, cluster: str | None) -> dict[str, Any]:
+    """What makes the trace again: settings that were given, and the seed and the number of generated jobs."""
+    from sim.config import load_config
+    from sim.workload import DEFAULT_JOBS
+    from traces.synthetic.generate import GENERATORS
+
+    plain = load_config()
+    recipe = {name: getattr(config, name) for name in RECIPE if getattr(config, name) != getattr(plain, name)}
+    recipe |= {"trace": config.trace, "seed": config.seed}
+    recipe.pop("cluster", None)
+    if config.trace in GENERATORS:
+        recipe["jobs"] = config.jobs or DEFAULT_JOBS
+    return recipe if config.load is None else recipe | {"cluster": cluster}
+
+
+def again(
+    description: Annotated[Path, typer.Argument(metavar="OUT.json", help="Description of a converted trace.")],
+    to: Annotated[Path | None, typer.Option(help="Also write it to this file, .parquet or .csv.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace that file if it is there.")] = False,
+) -> None:
+    """Make a converted trace again from what its description says, and compare; exit with 1 if it is another.
+
+    \b
+    Examples:
+      hetsim trace again philly.parquet.json
+      hetsim trace again philly.parquet.json --to again.parquet
+    """
+    from sim.config import ConfigError
+    from traces.description import read_description
+    from traces.load import write_trace
+    from traces.readers.canonical import check_ending
+
+    about = read_description(description)
+    made = about.get("recipe") or {}
+    recipe = made.get("settings") if isinstance(made, dict) else None
+    if not isinstance(recipe, dict) or not isinstance(recipe.get("trace"), str) or not set(recipe) <= set(RECIPE):
+        raise ConfigError("the description has no recipe", where=str(description),
+                          allowed="a file that hetsim trace convert wrote", todo="Convert the source anew.")
+    if to is not None:
+        check_ending(to)
+        if to.exists() and not force:
+            raise HetsimError("the file is there already", where=str(to), todo="Replace it with --force.")
+    which = {name: value for name, value in recipe.items() if name not in ("trace", "cluster")}
+    content, _, _ = _trace(recipe["trace"], recipe.get("cluster"), which)
+    if to is not None:
+        write_trace(content, to, recipe={"settings": recipe, "command": command_line(recipe, str(to))})
+    same = content.content_hash() == about["sha256"]
+    print(f"{description}: {'the same' if same else 'ANOTHER'} trace, {len(content):,} jobs")
+    if not same:
+        from importlib.metadata import version
+
+        for what, then, now in (("jobs", about.get("jobs"), len(content)),
+                                ("the source", about.get("source_sha256"), content.provenance.sha256),
+                                ("hetsim", about.get("hetsim"), version("hetsim"))):
+            if then != now:
+                print(f"  differs  {what}: {then} then, {now} now")
+        raise typer.Exit(1)
+
+
+def formats(
+    name: Annotated[str | None, typer.Argument(help="Format, or generated trace; left out: list them.")] = None,
+) -> None:
+    """List the formats of traces that are read: where public files are, under which licence, and the options.
+
+    \b
+    Examples:
+      hetsim trace formats
+      hetsim trace formats philly-log
+    """
+    from traces.errors import did_you_mean
+    from traces.load import FORMATS, defaults
+    from traces.synthetic.generate import GENERATORS
+
+    if name is None:
+        title = "Formats (hetsim trace formats NAME: one in full)"
+        table = console.new_table("format", "what it is", "options", title=title)
+        for reader in FORMATS.values():
+            table.add_row(reader.name, console.cell(reader.description), ", ".join(reader.options))
+        for generated, generator in GENERATORS.items():
+            table.add_row(generated, "generated: needs no file", ", ".join(generator.options))
+        console.show(table)
+        return
+    known = [*FORMATS, *GENERATORS]
+    if name not in known:
+        raise HetsimError("unknown trace format", where="command line", got=name, allowed=", ".join(known),
+                          todo=did_you_mean(name, known))
+    if name in FORMATS:
+        reader, values = FORMATS[name], defaults(FORMATS[name])
+        print(f"{name}: {reader.description}\n  where    {reader.public}\n  licence  {reader.licence}")
+        if reader.header:
+            print(f"  columns  {', '.join(reader.header)}")
+        for option, meaning in reader.options.items():
+            default = "" if values[option] in (None, "") else f"  [{values[option]}]"
+            print(f"  --read {option}=…  {meaning}{default}")
+    if name in GENERATORS:
+        print(f"{name}, where no file is named: generated (docs/traces.md)")
+        for option, default in GENERATORS[name].options.items():
+            print(f"  --read {option}=…  [{default}]")
 
 
 def show(
@@ -122,3 +261,34 @@ def show(
         console.show(console.presets_table(presets()))
     else:
         console.show(console.cluster_table(load_cluster(cluster)))
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Recipe; left out: list them.")] = None,
+) -> None:
+    """List the recipes that give jobs what a log lacks: model, batch, deadline, weight, each by a paper's rule.
+
+    \b
+    Examples:
+      hetsim trace recipes
+      hetsim trace recipes gavel
+      hetsim trace convert philly jobs.parquet --assign gavel --assign-with deadlines=yes
+    """
+    from traces.errors import did_you_mean
+    from traces.recipes import COMMON_SETTINGS, RECIPES
+
+    if name is None:
+        table = console.new_table("recipe", "fills", "settings", "source",
+                                  title="Recipes (hetsim trace recipes NAME: one in full)")
+        for recipe in RECIPES.values():
+            table.add_row(recipe.name, console.cell(", ".join(recipe.fills)), ", ".join(recipe.settings),
+                          console.cell(recipe.source.split(";")[0]))
+        console.show(table)
+        return
+    if name not in RECIPES:
+        raise HetsimError("unknown recipe", where="command line", got=name, allowed=", ".join(RECIPES),
+                          todo=did_you_mean(name, RECIPES))
+    recipe = RECIPES[name]
+    print(f"{name}\n  fills    {', '.join(recipe.fills)}\n  needs    {recipe.needs}\n  source   {recipe.source}")
+    for key, meaning in {**recipe.settings, **COMMON_SETTINGS}.items():
+        print(f"  --assign-with {key}=…  {meaning}")

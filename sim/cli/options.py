@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-TRACE = "philly or pai (generated), or a file."
+TRACE = "philly, pai, helios or acme (generated), or a file."
 FORMAT = "Format of the trace file; left out: told from its content."
 CLUSTER = "Preset, TOML file, or shorthand such as v100:8x4+t4:2x8."
 JOBS = "Only the first so many jobs.  [generated: 5000; file: all]"

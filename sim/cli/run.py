@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sim.cli import console
-from sim.cli.options import CLUSTER, FORMAT, JOBS, TRACE, Params
+from sim.cli.options import CLUSTER, TRACE, Params
+from sim.cli.traceoptions import reads_a_trace
 
 if TYPE_CHECKING:
     from sim.api import Policy
@@ -18,16 +20,12 @@ if TYPE_CHECKING:
     from sim.workload import Workload
 
 
+@reads_a_trace
 def run(
+    which: dict[str, Any],
     policy: Annotated[str | None, typer.Option(help="Scheduler, see `hetsim policies`.  [hetero]")] = None,
     trace: Annotated[str | None, typer.Option(help=f"{TRACE}  [philly]")] = None,
-    format: Annotated[str | None, typer.Option(help=FORMAT)] = None,
     cluster: Annotated[str | None, typer.Option(help=f"{CLUSTER}  [gavel; for the pai trace: mixed]")] = None,
-    jobs: Annotated[int | None, typer.Option(help=JOBS)] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.  [0]")] = None,
-    load: Annotated[float | None, typer.Option(
-        help="Stretch arrivals so that this share of the cluster's GPU time is asked for.  "
-        "[generated: 0.7; file: as recorded]")] = None,
     out: Annotated[str | None, typer.Option(help="Folder of the results.  [a new one in runs/]")] = None,
     work: Annotated[str | None, typer.Option(
         help="What a job must do: 'iterations' of a model, as fast as its GPUs allow, or its 'recorded' run "
@@ -56,14 +54,14 @@ def run(
       hetsim run
       hetsim run --policy tiresias -P queue_limits=3600,36000 --trace jobs.csv --work recorded
       hetsim run --policy srtf --estimate noisy:0.3 --cluster v100:8x4+t4:2x8 --load 0.9 --seed 7
+      hetsim run --trace cluster_job_log --read attempts=last --from 2017-10-01 --status passed --vc ee9e8c
       hetsim run --config experiment.toml --set engine.preemption_overhead_s=10 --json
     """
     from sim.config import load_config
 
     options = {
-        "policy": policy, "trace": trace, "format": format, "cluster": cluster, "jobs": jobs, "seed": seed,
-        "load": load, "out": out, "work": work, "reference": reference, "calibration": calibration,
-        "measured": measured, "estimate": estimate,
+        "policy": policy, "trace": trace, "cluster": cluster, "out": out, "work": work, "reference": reference,
+        "calibration": calibration, "measured": measured, "estimate": estimate, **which,
     }
     settings = load_config(config, _overrides(options, param or [], set_ or []))
     from analysis.metrics import summary
@@ -106,10 +104,13 @@ def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResul
     cluster = load_cluster(config.cluster)
     with reserved(config, force) as folder:
         _tell(unused)
-        workload = prepare(config, cluster)
+        with nullcontext() if quiet else console.reading(Path(config.trace)):
+            workload = prepare(config, cluster)
         if not quiet:
             _tell(_about(workload, cluster))
         result = _simulate(config, policy, cluster, workload, quiet)
+        if not quiet:
+            _tell(result.info.get("timetable", {}).get("notes", []))
         if config.out is not None:
             from sim.recorder import claim
 
@@ -163,9 +164,15 @@ def _without_effect(config: RunConfig, policy: Policy) -> list[str]:
             found.append(f"engine.{name} has no effect without engine.sharing = {sharing}")
     if config.format is not None and config.trace in GENERATORS:
         found.append(f"format has no effect: {config.trace!r} is generated (a file: ./{config.trace})")
+    if "load_by" in given and config.load is None and config.trace not in GENERATORS:
+        found.append("load_by has no effect without load")
+    planned = engine.capacity is not None or engine.outages is not None
     if engine.mtbf_h is None:
         found += [f"engine.{name} has no effect without engine.mtbf_h: no node fails"
-                  for name in ("repair_h", "checkpoint_interval_s") if name in engine.model_fields_set]
+                  for name in ("repair_h", "checkpoint_interval_s")
+                  if name in engine.model_fields_set and not (planned and name == "checkpoint_interval_s")]
+    if planned and config.load is not None and config.load_by == "compress":
+        found.append("load stretches the times of jobs, not those of engine.capacity and engine.outages")
     return found
 
 
@@ -194,6 +201,8 @@ def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
             lines.append(f"load {by_speed:.2f} by modelled speed, above 1: queues grow")
     lacking = load["gpu_hours_without_type"]
     lines += [f"{lacking:,.1f} GPU-hours ask for GPU types that {cluster.name} lacks"] if lacking > 0 else []
+    if options := trace.provenance.options:
+        lines.append("trace: read with " + ", ".join(f"{name} = {value}" for name, value in options.items()))
     return lines + [f"trace: {note}" for note in trace.provenance.notes] + _compiling()
 
 

@@ -24,6 +24,8 @@ COMMANDS = [
     ["trace", "describe"],
     ["trace", "check"],
     ["trace", "convert"],
+    ["trace", "again"],
+    ["trace", "formats"],
     ["cluster", "show"],
 ]
 

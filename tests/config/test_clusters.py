@@ -84,7 +84,7 @@ def test_a_shorthand_gives_back_its_own_name_and_counts(groups):
     ("v100:", "not a shorthand"),
     ("v100:8+", "not a shorthand; got ''"),
     ("philli", r"no such cluster; got 'philli'.*did you mean 'philly'"),
-    ("", r"no such cluster; got ''; allowed: a preset \(gavel, "),
+    ("", r"no such cluster; got ''; allowed: a preset \(acme, gavel, "),
     ("absent.toml", r"absent\.toml: the file cannot be read"),
 ])
 def test_what_is_no_cluster_is_refused_in_words(text, message):
@@ -103,6 +103,8 @@ def test_presets_have_the_gpus_that_their_sources_count():
     assert counts["homog64"] == {"V100": 64}
     assert counts["mixed"] == {"V100": 16, "T4": 16, "P100": 8}
     assert sum(counts["pai"].values()) == 6742
+    assert sum(counts["helios"].values()) == 8 * (133 + 143 + 262 + 264) == 1064 + 1144 + 2096 + 2112
+    assert counts["acme"] == {"A100-80": 8 * (286 + 302)}
     assert Counter(load_cluster("philly").node_gpus.tolist()) == {2: 321, 8: 231}
 
 
@@ -124,7 +126,7 @@ def test_presets_carry_the_catalogues_prices_and_misc_has_none():
 
 
 def test_presets_are_listed_with_a_line_each_and_load_under_their_own_name():
-    assert list(presets()) == ["gavel", "homog64", "mixed", "pai", "philly"]
+    assert list(presets()) == ["acme", "gavel", "helios", "homog64", "mixed", "pai", "philly"]
     for name, description in presets().items():
         assert description and "\n" not in description
         assert load_cluster(name.upper()).name == name

@@ -1,4 +1,4 @@
-"""The same trace cut, stretched, given models, described and checked: numbers that can be done by hand."""
+"""The same trace cut, stretched and given models: numbers that can be done by hand."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traces.assign import ModelChoice, assign
-from traces.describe import as_text, check, describe
+from traces.describe import describe
 from traces.errors import TraceError
-from traces.load import head, load_trace, offered_load, scale_load
+from traces.load import head, offered_load, scale_load
+from traces.summary import as_text
 from traces.synthetic.generate import generate
 from traces.trace import Trace
 
@@ -170,79 +171,3 @@ def test_models_that_are_there_stay():
 def test_choices_that_cannot_be_used_are_refused(models, part):
     with pytest.raises(TraceError, match=part):
         assign(trace_of([0], [1], [3]), models, seed=0)
-
-
-# --- description and oddities -------------------------------------------------------------------------------
-
-
-def test_description_of_three_jobs():
-    trace = trace_of(
-        [0, 3600, 90_000], [3600, 7200, 3600], [1, 2, 1], vc=["a", "b", "a"], user=["NA", "nan", "uA"]
-    )
-    summary = describe(trace)
-    assert summary["gpu_hours"] == 1 + 4 + 1 and summary["users"] == 3 and summary["span_s"] == 90_000
-    assert summary["duration_s"]["p50"] == 3600 and summary["duration_s"]["mean"] == 4800
-    assert summary["vcs"] == [
-        {"value": "a", "jobs": 2, "jobs_share": 2 / 3, "gpu_hours": 2.0, "gpu_hours_share": 2 / 6},
-        {"value": "b", "jobs": 1, "jobs_share": 1 / 3, "gpu_hours": 4.0, "gpu_hours_share": 4 / 6},
-    ]
-    assert [row["value"] for row in summary["gpus"]] == [1.0, 2.0]
-    assert summary["hours"][:2] == [1, 2] and summary["weekdays"] == [2, 1, 0, 0, 0, 0, 0]
-    assert sum(row["jobs"] for row in summary["vcs"]) == len(trace)
-
-
-def test_description_of_philly_agrees_with_what_is_published_of_it(data_dir):
-    trace = load_trace(data_dir / "philly" / "philly.csv")
-    summary = describe(trace, {"P100": 447})
-    shares = {row["value"]: row["gpu_hours_share"] for row in summary["gpus"]}
-    assert shares[1.0] == pytest.approx(0.181, abs=0.001) and shares[8.0] == pytest.approx(0.484, abs=0.001)
-    quantiles = summary["duration_s"]
-    assert [quantiles[f"p{q}"] for q in (10, 50, 90, 99)] == pytest.approx([61, 1144, 11_265, 254_758], abs=1)
-    assert summary["vcs"][0]["value"] == "6214e9" and summary["vcs"][0]["jobs"] == 41_226
-    friday = np.argmax(summary["weekdays"])
-    assert friday in (3, 4) and min(summary["weekdays"]) in summary["weekdays"][5:]
-    text = as_text(summary)
-    assert "82,247 of 82,247 rows read" in text and "65 exact duplicate rows kept" in text
-
-
-def test_a_trace_of_one_job_and_one_without_time_can_be_described():
-    for duration in (0, 10):
-        summary = describe(trace_of([7], [duration], [1]), {"T4": 1})
-        assert summary["load"]["total"] == (1.0 if duration else 0.0) and "1 of 0 rows" in as_text(summary)
-
-
-def test_oddities_are_counted_and_the_first_jobs_named():
-    trace = trace_of(
-        [-1, 5, 5, 5, 9],
-        [0, 7, 7, 4e8, 1],
-        [1, 2, 2, 64, 4],
-        gpu_milli=[500, 1000, 1000, 1000, 1000],
-        estimate_s=[np.nan, 7, 3, 4e8, np.nan],
-        worker_gpus=[1, 1, 1, 1, 2],
-        attempts=[1, 1, 1, 1, 3],
-    )
-    found = {o.what: (o.count, o.first) for o in check(trace, wider_than=32)}
-    assert found == {
-        "zero-length jobs": (1, ("j0",)),
-        "jobs that share their second of submission": (3, ("j1", "j2", "j3")),
-        "jobs equal to an earlier one in all but the id": (1, ("j2",)),
-        "jobs longer than 3.16224e+07 s: is the unit seconds?": (1, ("j3",)),
-        "jobs submitted before time 0": (1, ("j0",)),
-        "jobs on a fraction of a GPU": (1, ("j0",)),
-        "gangs of several workers": (1, ("j4",)),
-        "jobs tried more than once": (1, ("j4",)),
-        "jobs without an estimate": (2, ("j0", "j4")),
-        "jobs whose estimate is below their run time": (1, ("j2",)),
-        "jobs wider than 32 GPUs: they can never run": (1, ("j3",)),
-    }
-    assert check(trace_of([0, 1], [1, 1], [1, 1])) == []
-
-
-def test_oddities_of_the_real_philly_file(data_dir):
-    found = {o.what: o.count for o in check(load_trace(data_dir / "philly" / "philly.csv"), wider_than=64)}
-    assert found == {
-        "jobs that share their second of submission": 12_049,
-        "jobs equal to an earlier one in all but the id": 65,
-        "jobs whose end is not known": 82_247,
-        "jobs wider than 64 GPUs: they can never run": 3,
-    }

@@ -9,7 +9,7 @@ import pytest
 
 from traces.errors import TraceError
 from traces.load import load_trace
-from traces.machines.philly import read_gpu_util, read_machines
+from traces.machines.philly import read_machines
 
 
 def job(jobid, attempts, *, status="Pass", submitted="2017-10-07 01:00:00", user="u", vc="v"):
@@ -194,14 +194,16 @@ def two_against_eight(tmp_path):
 
 def test_observed_rule_takes_the_gpus_that_were_in_use(two_against_eight):
     machines = read_machines(*two_against_eight)
-    assert machines.gpus == {"m51": 8, "m60": 8} and machines.memory_gib == {"m51": 12.0, "m60": 24.0}
-    assert machines.counts == {"machines seen with more GPUs than listed": 1}
-    assert machines.disagreeing == ("m51",) and machines.rule == "observed"
+    assert machines.name.tolist() == ["m51", "m60"] and machines.gpus.tolist() == [8, 8]
+    assert machines.gpu_memory_gib.tolist() == [12.0, 24.0] and machines.about.rule == "observed"
+    assert machines.about.counts == {"machines seen with more GPUs than listed": 1}
+    assert machines.about.first == {"machines seen with more GPUs than listed": ("m51",)}
 
 
 def test_listed_rule_keeps_the_list_and_still_counts(two_against_eight):
     machines = read_machines(*two_against_eight, rule="listed")
-    assert machines.gpus == {"m51": 2, "m60": 8} and machines.disagreeing == ("m51",)
+    assert machines.gpus.tolist() == [2, 8]
+    assert machines.about.first == {"machines seen with more GPUs than listed": ("m51",)}
 
 
 def test_strict_rule_refuses_and_names_the_machine(two_against_eight):
@@ -209,29 +211,6 @@ def test_strict_rule_refuses_and_names_the_machine(two_against_eight):
         read_machines(*two_against_eight, rule="strict")
     with pytest.raises(TraceError, match="did you mean 'observed'"):
         read_machines(*two_against_eight, rule="observe")
-
-
-def test_a_row_of_utilisation_that_ends_in_a_comma(tmp_path):
-    path = tmp_path / "cluster_gpu_util"
-    path.write_text(
-        "time,machineId," + ",".join(f"gpu{i}_util" for i in range(8)) + "\n"
-        "2017-10-03 00:08:00 PDT,m29,60.8,99.4,100.0,63.3,100.0,100.0,100.0,100.0,\n"
-        "2017-11-27 00:08:00 PST,m30,NA,0.0,\n"
-    )
-    frame = read_gpu_util(path)
-    first, second = frame.iloc[0], frame.iloc[1]
-    assert first["machine"] == "m29" and first["gpu0_util"] == 60.8 and first["gpu7_util"] == 100.0
-    assert first["time_s"] == 1_507_014_480  # 2017-10-03T07:08:00Z
-    assert second["time_s"] == 1_511_770_080  # 2017-11-27T08:08:00Z
-    assert np.isnan(second["gpu0_util"]) and second["gpu1_util"] == 0.0 and np.isnan(second["gpu2_util"])
-
-
-def test_utilisation_sample_of_the_public_file(data_dir, tmp_path):
-    lines = (data_dir / "philly" / "cluster_util.samples.txt").read_text().splitlines()
-    path = tmp_path / "cluster_gpu_util"
-    path.write_text("\n".join(line for line in lines if line.count(",") >= 9 and line[0] != "#"))
-    frame = read_gpu_util(path)
-    assert len(frame) == 1 and frame["gpu3_util"][0] == 63.333333333
 
 
 def test_where_attempts_differ_in_gpus_the_user_says_whose_count(tmp_path):

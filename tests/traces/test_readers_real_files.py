@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from traces.errors import TraceError
 from traces.load import detect, load_trace
 
 
@@ -61,17 +62,18 @@ def test_philly_log_sample(data_dir):
 
 
 def test_philly_machine_list_and_utilisation(data_dir):
-    from traces.machines.philly import read_gpu_util, read_machines
+    from traces.machines.philly import read_machines
+    from traces.machines.philly_use import read_all_use
 
     philly = data_dir / "philly"
     machines = read_machines(
         philly / "cluster_machine_list.sample.csv", philly / "cluster_job_log.sample.json"
     )
-    assert machines.gpus["m31"] == 8 and machines.memory_gib["m31"] == 24.0
-    assert machines.gpus["m47"] == 8 and machines.counts == {"machines seen but not listed": 4}
-    # Of the file of samples, the rows of GPU utilisation are those with eight readings.
-    with pytest.raises(Exception, match="line"):
-        read_gpu_util(philly / "cluster_machine_list.sample.csv")
+    gpus = dict(zip(machines.name.tolist(), machines.gpus.tolist(), strict=True))
+    assert gpus["m31"] == 8 and machines.gpu_memory_gib[machines.name == "m31"].tolist() == [24.0]
+    assert gpus["m47"] == 8 and machines.about.counts == {"machines seen but not listed": 4}
+    with pytest.raises(TraceError, match="line 1"):
+        read_all_use(philly / "cluster_machine_list.sample.csv")
 
 
 def test_itp_six_clusters_as_one_folder_and_one_by_one(data_dir):

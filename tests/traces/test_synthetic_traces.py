@@ -6,10 +6,6 @@ from PAI and both from a plain Poisson process of exponential jobs.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -19,18 +15,12 @@ from traces.load import load_trace
 from traces.synthetic.generate import generate
 from traces.window import demand_gpu_s
 
-ROOT = Path(__file__).resolve().parents[2]
 JOBS = 60_000
 
 
 @pytest.fixture(scope="module", params=[0, 1, 2])
 def philly(request):
     return generate("philly", JOBS, request.param)
-
-
-@pytest.fixture(scope="module", params=[0, 1, 2])
-def pai(request):
-    return generate("pai", JOBS, request.param)
 
 
 def share(mask, weight=None):
@@ -114,76 +104,7 @@ def test_philly_like_is_like_philly(data_dir):
     assert distance.max() / len(real) < 0.06
 
 
-# --- PAI ----------------------------------------------------------------------------------------------------
-
-
-def test_pai_run_times(pai):
-    """Published: 11.9 % up to 32 s, 50.9 % up to 512 s, 87.1 % up to 8192 s, 99 % to 65,536 s."""
-    published = {32: 0.1187, 128: 0.2895, 512: 0.5090, 2048: 0.6984, 8192: 0.8712, 65_536: 0.9903}
-    assert [share(pai.duration_s <= s) for s in published] == pytest.approx(
-        list(published.values()), abs=0.015
-    )
-    assert 4400 < pai.duration_s.mean() < 5400 and pai.duration_s.max() <= 626_371
-
-
-def test_pai_fractions_gangs_and_types(pai):
-    """Per instance: 14.7 % below .25 GPU, 54 % below 1; 76 % of jobs have one instance, 5 on average."""
-    assert share(pai.gpu_milli == 100) == pytest.approx(0.147, abs=0.01)
-    assert share(pai.gpu_milli < 1000) == pytest.approx(0.544, abs=0.01)
-    assert share(pai.worker_gpus > 1) == pytest.approx(0.028, abs=0.004)
-    assert set(pai.gpu_milli) == {100, 250, 500, 1000} and set(pai.worker_gpus) == {1, 2, 8}
-    instances = pai.num_gpus // pai.worker_gpus
-    assert share(instances == 1) == pytest.approx(0.764, abs=0.01) and 4.5 < instances.mean() < 5.4
-    assert share(instances >= 2, instances) == pytest.approx(0.85, abs=0.02)
-    assert share(instances >= 51, instances) == pytest.approx(0.32, abs=0.05)
-    assert pai.num_gpus.max() <= 800
-    types = [share(pai.gpu_type == t) for t in ("", "T4", "P100", "V100")]
-    assert types == pytest.approx([0.667, 0.217, 0.070, 0.046], abs=0.01)
-
-
-def test_pai_arrivals_users_and_ends(pai):
-    """A spike at midnight, twice the hours after it; gaps heavier than exponential; 5 % of users do most."""
-    hours = np.array(describe(pai)["hours"])
-    assert hours[0] > 1.4 * hours[2:6].mean() and np.diff(pai.submit_s).mean() == pytest.approx(
-        8.05, rel=0.01
-    )
-    gaps = np.diff(pai.submit_s)
-    assert gaps.std() / gaps.mean() > 1.4
-    jobs = np.sort(np.unique(pai.user.astype(str), return_counts=True)[1])[::-1]
-    assert 700 < len(jobs) <= 1300 and 0.68 < jobs[:65].sum() / JOBS < 0.80
-    assert share(pai.status == "failed") == pytest.approx(0.204, abs=0.01)
-
-
 # --- both ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["philly", "pai"])
-def test_the_same_seed_gives_the_same_bytes_in_another_process(name):
-    code = f"from traces.synthetic.generate import generate; print(generate({name!r}, 5000, 7).content_hash())"
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=ROOT,
-            env={"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        for seed in ("1", "2")
-    ]
-    assert runs[0] == runs[1] == generate(name, 5000, 7).content_hash()
-    assert generate(name, 5000, 8).content_hash() != runs[0]
-
-
-@pytest.mark.parametrize("name", ["philly", "pai"])
-@pytest.mark.parametrize("jobs", [1, 2, 3, 17, 400])
-def test_few_jobs_are_legal_too(name, jobs):
-    for seed in range(5):
-        trace = generate(name, jobs, seed)
-        assert len(trace) == jobs and trace.job_id.tolist() == [str(i) for i in range(jobs)]
-        assert (trace.duration_s >= 1).all() and (trace.submit_s >= 0).all()
-        assert (trace.submit_s == np.floor(trace.submit_s)).all()
-        assert trace.provenance.seed == seed and trace.provenance.format == "synthetic"
 
 
 @pytest.mark.parametrize(

@@ -2,61 +2,60 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from traces.errors import TraceError
+from traces.machines.capacity import About, MachineReader, Machines
 from traces.reader import choice
 from traces.readers.philly_log import load_json
-from traces.text import read_bytes, read_table
-from traces.times import posix_s
+from traces.tally import Tally
+from traces.text import read_table
 
 MACHINE, GPUS, MEMORY = "machineId", "number of GPUs", "single GPU mem"
 RULES = ("observed", "listed", "strict")
 
 
-@dataclass(frozen=True)
-class Machines:
-    """GPUs and memory of a GPU (GiB, NaN: not listed) of each machine, and where list and log disagree."""
+def read_machines(machine_list: Path, job_log: Path | str | None = None, rule: str | None = None) -> Machines:
+    """Read cluster_machine_list, and hold it against the GPUs that the job log saw in use, where that is given.
 
-    gpus: Mapping[str, int]
-    memory_gib: Mapping[str, float]
-    disagreeing: tuple[str, ...]
-    counts: Mapping[str, int]
-    rule: str
+    Where: the repository philly-traces of the GitHub organisation msr-fiddle, in its archive (CC-BY-4.0). The public
+    list has 321 machines of 2 GPUs and 231 of 8, and a machine of 2 on which the log shows 8 in use. It names no type.
 
-
-def read_machines(machine_list: Path, job_log: Path, rule: str = "observed") -> Machines:
-    """Read cluster_machine_list and hold it against the GPUs that the job log saw in use.
-
-    The public list has machines of 2 GPUs on which the log shows 8 in use.
+    ===============  ==============================================================
+    source           becomes
+    ===============  ==============================================================
+    machineId        name; `ip` of the job log names the same machines
+    number of GPUs   gpus, by the rule
+    single GPU mem   gpu_memory_gib: "24GB" is what vendors print on a card of 24 GiB
+    ===============  ==============================================================
 
     Parameters
     ----------
     rule : {"observed", "listed", "strict"}
-        observed: the larger of the listed count and the number of GPUs seen in use; listed: as listed;
-        strict: raise where a machine of the list is seen with more GPUs, or a machine is not listed.
+        observed (default with a job log): the larger of the listed count and the number of GPUs seen in use; listed
+        (default without): as listed; strict: raise where a machine of the list is seen with more GPUs, or a machine
+        is not listed.
 
     Raises
     ------
     TraceError
-        A file cannot be read, or the rule is strict and the two disagree: names the machines.
+        A file cannot be read, a machine is listed twice, the rule wants a job log and there is none, or it is strict
+        and the two disagree: names the machines.
     """
-    choice("rule", rule, RULES)
+    rule = choice("rule", rule or ("listed" if job_log is None else "observed"), RULES)
+    if job_log is None and rule != "listed":
+        raise TraceError(f"rule {rule!r} holds the list against the job log", where=str(machine_list),
+                         todo="Name the log as well (job_log), or use rule 'listed'.")
     table = read_table(machine_list, (MACHINE, GPUS, MEMORY))
     names = table.text(MACHINE).tolist()
-    listed = dict(zip(names, table.number(GPUS, integer=True).astype(int).tolist(), strict=True))
-    memory = {m: _gib(text, table.where(i, MEMORY))
-              for i, (m, text) in enumerate(zip(names, table.text(MEMORY), strict=True))}
-    seen = observed_gpus(job_log)
-    wider = tuple(sorted(m for m, n in seen.items() if m in listed and n > listed[m]))
-    absent = tuple(sorted(seen.keys() - listed.keys()))
+    listed = dict(zip(names, table.number(GPUS, integer=True, high=1e4).astype(int).tolist(), strict=True))
+    memory = [_gib(text, table.where(i, MEMORY)) for i, text in enumerate(table.text(MEMORY).tolist())]
+    seen = {} if job_log is None else observed_gpus(Path(job_log))
+    wider = sorted(m for m, n in seen.items() if m in listed and n > listed[m])
+    absent = sorted(seen.keys() - listed.keys())
     if rule == "strict" and (wider or absent):
         worst = (wider or absent)[0]
         raise TraceError(
@@ -65,15 +64,16 @@ def read_machines(machine_list: Path, job_log: Path, rule: str = "observed") -> 
             allowed="as many as are in use", todo=f"{len(wider) + len(absent)} machines differ: "
             f"{', '.join((wider + absent)[:5])}. Use rule 'observed'.",
         )
-    gpus = dict(listed)
-    if rule == "observed":
-        gpus |= {m: max(n, listed.get(m, 0)) for m, n in seen.items()}
-    counts = {
-        "machines seen with more GPUs than listed": len(wider),
-        "machines seen but not listed": len(absent),
-    }
-    return Machines(gpus, memory | {m: np.nan for m in gpus if m not in memory}, wider + absent,
-                    {k: v for k, v in counts.items() if v}, rule)
+    tally = Tally()
+    tally.add("machines seen with more GPUs than listed", len(wider), wider)
+    tally.add("machines seen but not listed", len(absent), absent)
+    extra = absent if rule == "observed" else []
+    gpus = [max(listed[m], seen.get(m, 0)) if rule == "observed" else listed[m] for m in names]
+    return Machines.from_columns(
+        {"name": names + extra, "gpus": gpus + [seen[m] for m in extra],
+         "gpu_memory_gib": memory + [np.nan] * len(extra)},
+        About(str(machine_list), MACHINES.name, rule, tally.counts, tally.first),
+    )
 
 
 def observed_gpus(job_log: Path) -> dict[str, int]:
@@ -90,56 +90,21 @@ def observed_gpus(job_log: Path) -> dict[str, int]:
     return {machine: len(gpus) for machine, gpus in seen.items()}
 
 
-def read_gpu_util(path: Path) -> pd.DataFrame:
-    """Read rows of cluster_gpu_util: `time,machineId,gpu0,...,gpu7,`.
-
-    A row may end in a comma; NA means that the GPU was offline, not idle; times carry PDT or PST.
-
-    Returns
-    -------
-    DataFrame
-        time_s (POSIX s), machine, gpu0_util … gpu7_util (percent, NaN: offline or no such GPU).
-
-    Raises
-    ------
-    TraceError
-        A row has not 2 to 10 cells, or one that is no time, zone or number.
-    """
-    times, zones, machines, values = [], [], [], []
-    for line, row in enumerate(csv.reader(read_bytes(path).decode("utf-8", "replace").splitlines()), start=1):
-        cells = [c.strip() for c in row]
-        if not cells or cells[0].startswith("#") or cells[0] == "time":
-            continue
-        if cells[-1] == "":
-            cells.pop()
-        stamp, _, zone = (cells[0] if cells else "").rpartition(" ")
-        if not 3 <= len(cells) <= 10 or zone not in ("PDT", "PST"):
-            raise TraceError("not a row of GPU utilisation", where=f"{path}, line {line}",
-                             got=",".join(row)[:80],
-                             allowed="time with PDT or PST, machine, up to 8 numbers or NA")
-        times.append(stamp)
-        zones.append(7 * 3600 if zone == "PDT" else 8 * 3600)
-        machines.append(cells[1])
-        values.append([_percent(c, f"{path}, line {line}") for c in cells[2:]] + [np.nan] * (10 - len(cells)))
-    posix = posix_s(times, "UTC", lambda i: f"{path}, sample {i + 1}").posix_s + np.array(zones)
-    frame = pd.DataFrame(values, columns=[f"gpu{i}_util" for i in range(8)], dtype=float)
-    frame.insert(0, "time_s", posix)
-    frame.insert(1, "machine", machines)
-    return frame
-
-
-def _percent(text: str, where: str) -> float:
-    if text == "NA":
-        return np.nan
-    try:
-        return float(text)
-    except ValueError:
-        raise TraceError("value not allowed", where=where, got=text, allowed="a number or NA") from None
-
-
 def _gib(text: str, where: str) -> float:
     """'24GB' as 24.0 (the list's GB are what vendors print on the card, GiB)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*G(?:i?B)?", text)
     if match is None:
         raise TraceError("value not allowed", where=where, got=text, allowed="a size such as 24GB")
     return float(match[1])
+
+
+MACHINES = MachineReader(
+    name="philly",
+    description="Philly 2017 machines: machineId,number of GPUs,single GPU mem",
+    public="https://github.com/msr-fiddle/philly-traces (trace-data.tar.gz: cluster_machine_list)",
+    licence="CC-BY-4.0",
+    header=(MACHINE, GPUS, MEMORY),
+    read=read_machines,
+    options={"job_log": "the job log, cluster_job_log: which GPUs were in use",
+             "rule": "observed (the larger count), listed, or strict (refuse where they differ)"},
+)

@@ -6,7 +6,9 @@ import csv
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,31 +17,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from traces.description import described, description, sidecar
 from traces.errors import TraceError, did_you_mean
 from traces.reader import Head, Reader
 from traces.schema import BY_NAME, COLUMNS, REQUIRED
 from traces.text import read_bytes, read_table
-from traces.trace import Provenance, Trace
+from traces.trace import Trace
 
-VERSION = 1
 PARQUET_MAGIC = b"PAR1"
 
 
-def sidecar(path: Path) -> Path:
-    """Where the description of a trace file is: its name with .json added."""
-    return path.with_name(path.name + ".json")
-
-
-def write_trace(trace: Trace, path: Path, *, selection: str = "") -> Path:
+def write_trace(
+    trace: Trace, path: Path, *, selection: str = "", recipe: Mapping[str, Any] | None = None
+) -> Path:
     """Write a trace as Parquet or CSV, by the ending of `path`, and its description beside it.
 
-    Each file is written under a temporary name and renamed when whole. Reading gives the same trace: numbers
-    bit by bit, texts character by character.
+    Both are written under temporary names and renamed when whole. Reading gives the same trace: numbers bit by bit,
+    texts character by character.
 
     Parameters
     ----------
     selection : str
         What was selected from the source ("first 1000 jobs"), for the description.
+    recipe : mapping, optional
+        From what, and how, the same trace can be made again: settings by name, kept as they are.
 
     Raises
     ------
@@ -47,33 +48,32 @@ def write_trace(trace: Trace, path: Path, *, selection: str = "") -> Path:
         Another ending, or a folder that cannot be written.
     """
     path = Path(path)
-    writers = {".parquet": _write_parquet, ".csv": _write_csv}
-    if path.suffix not in writers:
-        raise TraceError("unknown file ending", where=str(path), got=path.suffix, allowed=", ".join(writers))
-    about = {
-        "hetsim_trace": VERSION, "jobs": len(trace), "sha256": trace.content_hash(), "selection": selection,
-        "source": trace.provenance.source, "format": trace.provenance.format, "rule": trace.provenance.rule,
-        "seed": trace.provenance.seed, "rows_read": trace.provenance.rows_read,
-        "epoch_s": trace.provenance.epoch_s,
-        "counts": dict(trace.provenance.counts), "notes": list(trace.provenance.notes),
-        "units": {c.name: c.unit for c in COLUMNS if c.unit},
-    }
-    text = json.dumps(about, indent=2, ensure_ascii=True) + "\n"
+    write = _writer(path)
+    text = json.dumps(description(trace, selection, recipe), indent=2, ensure_ascii=True) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, lambda stream: writers[path.suffix](trace, stream))
-        _replace(sidecar(path), lambda stream: stream.write(text.encode()))
+        with _aside(path) as (stream, table), _aside(sidecar(path)) as (beside, words):
+            write(trace, stream)
+            beside.write(text.encode())
+            stream.close()
+            beside.close()
+            table.replace(path)
+            words.replace(sidecar(path))
     except (OSError, UnicodeEncodeError) as error:
         raise TraceError("cannot write the trace", where=str(path), got=str(error)) from None
     return path
 
 
+def check_ending(path: Path) -> None:
+    """Raise TraceError if `write_trace` cannot write a file of this ending."""
+    _writer(Path(path))
+
+
 def read_canonical(path: Path) -> Trace:
     """Read a trace that `write_trace` wrote, or one made by hand with the columns of `traces.schema`.
 
-    Only job_id, submit_s, duration_s and num_gpus must be there; others get their default. The source, rule
-    and counts of the description beside the file are kept; a note says if the content is no longer what was
-    described.
+    Only job_id, submit_s, duration_s and num_gpus must be there; others get their default. The rule, counts and
+    calendar of the description beside the file are kept; a note says if the content is no longer what was described.
 
     Raises
     ------
@@ -83,22 +83,18 @@ def read_canonical(path: Path) -> Trace:
     parquet = _starts(path)
     columns, rows = _read_parquet(path) if parquet else _read_csv(path)
     n = len(next(iter(columns.values()), ()))
-    about, notes = _about(path)
-    provenance = Provenance(
-        source=str(path), format="canonical", rule=about.get("rule", "duration_s as given"),
-        seed=about.get("seed"), rows_read=about.get("rows_read", n), counts=about.get("counts", {}),
-        notes=notes, epoch_s=about.get("epoch_s"),
-    )
-    trace = Trace.from_columns(columns, provenance, rows=rows, row_word="row" if parquet else "line")
-    if "sha256" in about and about["sha256"] != trace.content_hash():
+    about, content = described(path, n)
+    trace = Trace.from_columns(columns, about, rows=rows, row_word="row" if parquet else "line")
+    if content and content != trace.content_hash():
         changed = f"the content is not what {sidecar(path).name} describes: edited since it was written"
-        return trace.replace(Provenance(**{**vars(provenance), "notes": (*notes, changed)}))
+        return replace(trace, provenance=replace(about, notes=(*about.notes, changed)))
     return trace
 
 
 def _read_parquet(path: Path) -> tuple[dict[str, np.ndarray], None]:
     try:
-        table = pq.read_table(pa.BufferReader(read_bytes(path)))
+        # One thread: those that Arrow starts are sometimes still there when the process ends, which then aborts.
+        table = pq.read_table(pa.BufferReader(read_bytes(path)), use_threads=False, pre_buffer=False)
         names = list(table.column_names)  # decodes them: a damaged name fails here
     except (pa.ArrowException, OSError, ValueError) as error:
         raise TraceError("the file is no whole Parquet file", where=str(path), got=str(error)[:150],
@@ -161,33 +157,24 @@ def _write_csv(trace: Trace, stream: BinaryIO) -> None:
     stream.write(table.encode())
 
 
-def _replace(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Write to a temporary name in the same folder, then rename: nobody sees half a file."""
+def _writer(path: Path) -> Callable[[Trace, BinaryIO], None]:
+    writers = {".parquet": _write_parquet, ".csv": _write_csv}
+    if path.suffix not in writers:
+        raise TraceError("unknown file ending", where=str(path), got=path.suffix, allowed=", ".join(writers))
+    return writers[path.suffix]
+
+
+@contextmanager
+def _aside(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """A file of a temporary name in the same folder, gone afterwards unless it was renamed: nobody sees half a file."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    part = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
-            write(stream)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _about(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The description beside a trace file, and notes made from it."""
-    beside = sidecar(path)
-    if not beside.is_file():
-        return {}, ()
-    try:
-        about = json.loads(beside.read_text("utf-8"))
-        source = f"made from {about['source']} ({about['format']})"
-        selection = [about["selection"]] if about["selection"] else []
-        kinds = isinstance(about["counts"], dict) and isinstance(about["rule"], str)
-        notes = (source, *selection, *map(str, about["notes"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        kinds, about, notes = False, {}, ()
-    return (about, notes) if kinds else ({}, (f"{beside.name} is no description of a trace, ignored",))
+            part.chmod(0o644)
+            yield stream, part
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _starts(path: Path) -> bool:
@@ -195,7 +182,8 @@ def _starts(path: Path) -> bool:
 
 
 def _sniff(head: Head) -> bool:
-    return head.first.startswith(PARQUET_MAGIC) or set(REQUIRED) <= set(head.header)
+    own = not head.header or set(head.header) & set(BY_NAME)  # others publish Parquet, too
+    return bool(head.first.startswith(PARQUET_MAGIC) and own) or set(REQUIRED) <= set(head.header)
 
 
 READER = Reader(

@@ -8,14 +8,20 @@ import numpy as np
 
 from traces.errors import TraceError
 from traces.reader import Reader
-from traces.text import LONGEST_RUN_S, read_table
+from traces.tally import Tally
+from traces.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Provenance, Trace
 
 HEADER = ("job_id", "submission_time", "duration", "num_gpu")
+DRAWN = ("num_iteration", "model_name", "deadline", "batch_size")
 
 
 def read_itp(path: Path) -> Trace:
     """Read `job_id,submission_time,duration,num_gpu`, from one file or from a folder of them.
+
+    Where: the repository elasticflow-traces of the GitHub organisation microsoft, data/raw-traces.tar.gz (MIT); columns
+    after its README; used in Gu et al., "ElasticFlow", ASPLOS 2023. Ten clusters, 69,351 jobs, 2021-03-04 to
+    2021-05-03; six of the clusters have 39,480 of them.
 
     ================  =====================================================================================
     source            becomes
@@ -25,47 +31,67 @@ def read_itp(path: Path) -> Trace:
     duration          duration_s, in s
     num_gpu           num_gpus; rows with 0 are dropped and counted
     (file name)       vc: clusters do not share GPUs
+    num_iteration     work_iters         in data/elasticflow-traces.tar.gz only, and there drawn at random or by
+    model_name        model              rule, as its README says
+    batch_size        batch_size
+    deadline          deadline_s, on the clock of submission_time
     ================  =====================================================================================
 
-    There is no status in the files: all are "unknown".
+    There is no status in the files: all are "unknown". At what time of day the collection began is not told, nor how
+    large the clusters are. Jobs under ten minutes are nearly absent, so the files are no picture of short jobs.
 
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Trace.from_columns`; a folder without CSV files.
+        See `traces.text.read_table` and `Trace.from_columns`; a folder without CSV files, or with both kinds of them.
     """
     files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
     if not files:
         raise TraceError("no CSV files in the folder", where=str(path), allowed="one CSV a cluster")
     tables = [read_table(file, HEADER) for file in files]
-    gpus = np.concatenate([t.number("num_gpu", integer=True, high=1e6) for t in tables])
-    duration_s = np.concatenate([t.number("duration", high=LONGEST_RUN_S) for t in tables])
-    keep = np.flatnonzero(gpus > 0)
+    several, total = len(files) > 1, Tally()
+    for file, table in zip(files, tables, strict=True):
+        tally = Tally(table.lines)
+        gpus = table.number("num_gpu", integer=True, high=1e6)
+        tally.rows("CPU-only jobs dropped", gpus == 0)
+        tally.rows("zero-length jobs kept", (gpus > 0) & (table.number("duration", high=LONGEST_RUN_S) == 0))
+        for what, count in tally.counts.items():
+            total.add(what, count, (f"{file.name}, " * several + place for place in tally.first[what]))
+    keep = np.flatnonzero(_joined(tables, "num_gpu") > 0)
     columns = {
         "job_id": np.concatenate([t.text("job_id") for t in tables])[keep],
-        "submit_s": np.concatenate([t.number("submission_time") for t in tables])[keep],
-        "duration_s": duration_s[keep],
-        "num_gpus": gpus[keep],
+        "submit_s": _joined(tables, "submission_time")[keep],
+        "duration_s": _joined(tables, "duration")[keep],
+        "num_gpus": _joined(tables, "num_gpu")[keep],
         "vc": np.repeat(np.array([f.stem for f in files], dtype=object), [len(t) for t in tables])[keep],
         "status": np.full(len(keep), "unknown", dtype=object),
     }
-    counts = {
-        "CPU-only jobs dropped": len(gpus) - len(keep),
-        "zero-length jobs kept": int((duration_s[keep] == 0).sum()),
-    }
-    provenance = Provenance(
-        source=str(path), format="itp", rule="duration_s as recorded", rows_read=len(gpus),
-        counts={k: v for k, v in counts.items() if v}, notes=(f"{len(files)} cluster file(s) read",),
-    )
-    lines = np.concatenate([t.lines for t in tables])[keep]
-    return Trace.from_columns(columns, provenance, rows=lines,
-                              row_word="line" if len(files) == 1 else "line (of its file)")
+    drawn = all(name in table for table in tables for name in DRAWN)
+    if drawn:
+        columns |= {
+            "work_iters": _joined(tables, "num_iteration")[keep], "deadline_s": _joined(tables, "deadline")[keep],
+            "batch_size": _joined(tables, "batch_size")[keep],
+            "model": np.concatenate([t.text("model_name") for t in tables])[keep],
+        }
+    notes = (f"{len(files)} cluster file(s) read",) + drawn * ("models, batches, iterations and deadlines are drawn",)
+    provenance = Provenance(source=str(path), format="itp", rule="duration_s as recorded", notes=notes,
+                            rows_read=sum(map(len, tables)), counts=total.counts, first=total.first)
+    return Trace.from_columns(columns, provenance, rows=np.concatenate([t.lines for t in tables])[keep],
+                              row_word="line (of its file)" if several else "line")
+
+
+def _joined(tables: list[Table], name: str) -> np.ndarray:
+    """A column of all files, one after the other."""
+    highest = {"num_gpu": 1e6, "duration": LONGEST_RUN_S}.get(name, np.inf)
+    whole = name in ("num_gpu", "batch_size")
+    return np.concatenate([t.number(name, integer=whole, high=highest) for t in tables])
 
 
 READER = Reader(
     name="itp",
     description="Microsoft ITP: job_id,submission_time,duration,num_gpu; a file or a folder of cluster files",
-    public="the job tables of Microsoft's ITP clusters, 2021, one cluster0N.csv a cluster (MIT licence)",
+    public="https://github.com/microsoft/elasticflow-traces (data/raw-traces.tar.gz, one cluster0N.csv a cluster)",
+    licence="MIT",
     header=HEADER,
     read=read_itp,
     folders=True,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from traces import status
 from traces.errors import TraceError, did_you_mean
+from traces.gpu_types import catalogue_names
 from traces.reader import Reader
+from traces.readers.rows import with_gpus
 from traces.tally import Tally
 from traces.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Provenance, Trace
 
 HEADER = ("job_id", "num_inst", "submit_time", "num_gpu", "gpu_type", "duration", "user")
-
-#: PAI's word -> GPU types that the job may run on. MISC stands for types that the trace does not name.
-GPU_TYPES = {"MISC": "", "CPU": "", "": "", "V100M32": "V100-32"}
 
 
 def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
@@ -56,22 +56,19 @@ def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
         raise TraceError("no such column", where=f"{path}, option 'estimate_column'", got=estimate_column,
                          allowed=", ".join(table.cells), todo=did_you_mean(estimate_column, table.cells))
     each = table.number("num_gpu", high=1e6)
-    keep = np.flatnonzero(each > 0)
-    gang = _gang(table, each, keep)
+    instances = table.number("num_inst", low=1, integer=True, high=1e6)
     duration_s = table.number("duration", high=LONGEST_RUN_S)
-    types = table.text("gpu_type")[keep]
-    columns = {
+    tally = Tally(table.lines)
+    keep = np.flatnonzero(with_gpus(each, duration_s, tally))
+    gangs, rounded = gang(instances[keep], each[keep], lambda row: table.where(keep[row], "num_gpu"))
+    tally.rows("fractions above one GPU rounded up", keep[rounded])
+    columns = gangs | {
         "job_id": table.text("job_id")[keep], "submit_s": table.number("submit_time")[keep],
         "duration_s": duration_s[keep], "user": table.text("user")[keep],
-        "gpu_type": np.array([GPU_TYPES.get(t.upper(), t) for t in types], dtype=object),
-        "status": _status(table)[keep],
-    } | {name: gang[name] for name in ("num_gpus", "gpu_milli", "worker_gpus")}
+        "gpu_type": gpu_types(table.text("gpu_type")[keep]), "status": _status(table)[keep],
+    }
     if estimate_column:
         columns["estimate_s"] = table.number(estimate_column, blank=True)[keep]
-    tally = Tally(table.lines)
-    tally.rows("CPU-only jobs dropped", each == 0)
-    tally.rows("zero-length jobs kept", keep[duration_s[keep] == 0])
-    tally.rows("fractions above one GPU rounded up", keep[gang["rounded"]])
     provenance = Provenance(
         source=str(path), format="pai", rule="duration_s as recorded", rows_read=len(table),
         counts=tally.counts, first=tally.first,
@@ -80,20 +77,34 @@ def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
     return Trace.from_columns(columns, provenance, rows=table.lines[keep], row_word="line")
 
 
-def _gang(table: Table, each: np.ndarray, keep: np.ndarray) -> dict[str, np.ndarray]:
-    """num_gpus, gpu_milli and worker_gpus of the rows kept, and which were rounded up."""
-    instances = table.number("num_inst", low=1, integer=True, high=1e6)[keep]
-    each = each[keep]
+def gang(
+    instances: np.ndarray, each: np.ndarray, where: Callable[[int], str]
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The gang of `instances` instances that want `each` GPUs, all float64[n]: columns, and which were rounded up.
+
+    Below one GPU, an instance is a slot with that share; from one GPU on, a worker of whole GPUs on one node, a
+    fraction above one rounded up. Returns num_gpus, gpu_milli, worker_gpus [n], and bool[n].
+
+    Raises
+    ------
+    TraceError
+        A gang is wider than 1,000,000 GPUs; the message names `where(row)`.
+    """
     shared = each < 1
     whole = np.where(shared, 1.0, np.ceil(each))
     num_gpus = instances * whole
-    if (num_gpus > 1e6).any():
-        index = int(keep[np.argmax(num_gpus > 1e6)])
-        raise TraceError("a job wider than any cluster", where=table.where(index, "num_gpu"),
-                         got=f"{num_gpus.max():g} GPUs", allowed="up to 1,000,000")
+    for row in np.flatnonzero(num_gpus > 1e6)[:1].tolist():
+        raise TraceError("a job wider than any cluster", where=where(row), got=f"{num_gpus[row]:g} GPUs",
+                         allowed="up to 1,000,000")
     milli = np.where(shared, np.maximum(np.round(each * 1000), 1), 1000)
-    rounded = ~shared & (each != whole)
-    return {"num_gpus": num_gpus, "gpu_milli": milli, "worker_gpus": whole, "rounded": rounded}
+    return {"num_gpus": num_gpus, "gpu_milli": milli, "worker_gpus": whole}, ~shared & (each != whole)
+
+
+def gpu_types(cells: np.ndarray) -> np.ndarray:
+    """PAI's words as names of the catalogue; "" (any) for MISC, which stands for types that the trace does not name."""
+    names: np.ndarray = catalogue_names(cells)
+    names[[name.upper() in ("MISC", "CPU") for name in names]] = ""
+    return names
 
 
 def _status(table: Table) -> np.ndarray:

@@ -1,16 +1,20 @@
-"""The job format of the Tiresias simulator: one row a job, whole seconds."""
+"""The job format of the Tiresias simulator (Gu et al., NSDI 2019): one row a job, whole seconds."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
-from traces.reader import Reader
+from traces.machines.tiresias import HEADER as CLUSTER
+from traces.reader import Head, Reader, SideTable
+from traces.readers.rows import trace_of, with_gpus
+from traces.tally import Tally
 from traces.text import LONGEST_RUN_S, read_table
-from traces.trace import Provenance, Trace
+from traces.trace import Trace
 
 HEADER = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "interval")
+EARLY = ("job_id", "num_gpu", "submit_time", "start_time", "duration", "model_size", "aggr_interval", "model_name",
+         "model_scale")
+"""The layout of its first example, `tf_job.csv`."""
 
 
 def read_tiresias(path: Path) -> Trace:
@@ -25,40 +29,45 @@ def read_tiresias(path: Path) -> Trace:
     duration      duration_s, in s
     model_name    model, as written
     iterations    unused: the format's duration and iterations are not tied to one GPU type
-    interval      unused: it repeats the gap to the next submission
+    interval      unused: the gap to the next submission, or from the last
+    start_time, model_size, aggr_interval, model_scale   unused (the early layout `EARLY`)
     ============  =========================================================================================
 
-    There is no status in the file: all are "unknown".
+    There is no status in the file: all are "unknown". Source: the simulator's repository (Apache 2.0).
 
     Raises
     ------
     TraceError
         See `traces.text.read_table` and `Trace.from_columns`.
     """
-    table = read_table(path, HEADER)
+    table = read_table(path, [name for name in HEADER if name in EARLY])
+    tally = Tally(table.lines)
     gpus = table.number("num_gpu", integer=True, high=1e6)
     duration_s = table.number("duration", high=LONGEST_RUN_S)
-    keep = np.flatnonzero(gpus > 0)
     columns = {
-        "job_id": table.text("job_id")[keep], "submit_s": table.number("submit_time")[keep],
-        "duration_s": duration_s[keep], "num_gpus": gpus[keep], "model": table.text("model_name")[keep],
-        "status": np.full(len(keep), "unknown", dtype=object),
+        "job_id": table.text("job_id"), "submit_s": table.number("submit_time"), "duration_s": duration_s,
+        "num_gpus": gpus, "model": table.text("model_name"),
     }
-    counts = {
-        "CPU-only jobs dropped": len(gpus) - len(keep),
-        "zero-length jobs kept": int((duration_s[keep] == 0).sum()),
-    }
-    provenance = Provenance(
-        source=str(path), format="tiresias", rule="duration_s as recorded", rows_read=len(table),
-        counts={k: v for k, v in counts.items() if v},
-    )
-    return Trace.from_columns(columns, provenance, rows=table.lines[keep], row_word="line")
+    return trace_of(table, columns, with_gpus(gpus, duration_s, tally), tally, format="tiresias")
+
+
+def _is_tiresias(head: Head) -> bool:
+    """Exactly one of the two layouts: Muri and Chronus have all columns of the first and more, in other units."""
+    return set(head.header) in (set(HEADER), set(EARLY))
 
 
 READER = Reader(
     name="tiresias",
     description="Tiresias jobs: job_id,num_gpu,submit_time,iterations,model_name,duration,interval",
     public="https://github.com/SymbioticLab/Tiresias (trace-data)",
+    licence="Apache 2.0",
     header=HEADER,
     read=read_tiresias,
+    sniff=_is_tiresias,
+    side_tables=(
+        SideTable("a cluster of the Tiresias simulator: switches, nodes, GPUs",
+                  "hetsim cluster from FILE makes a cluster of it.", header=CLUSTER),
+        SideTable("run times by which Tiresias ranks jobs (Gittins index)", "They are no jobs: no GPUs, no times.",
+                  sniff=lambda head: head.header == ("duration",)),
+    ),
 )

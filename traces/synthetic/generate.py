@@ -2,43 +2,72 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from traces.errors import TraceError, did_you_mean
+from traces.synthetic.acme import acme_columns
+from traces.synthetic.helios import helios_columns
 from traces.synthetic.pai import pai_columns
 from traces.synthetic.philly import philly_columns
 from traces.trace import Provenance, Trace
 
-Generator = Callable[[int, int], dict[str, np.ndarray]]
-"""jobs, seed -> columns without job_id."""
+Columns = Callable[..., dict[str, np.ndarray]]
+"""jobs, seed, *, options -> columns without job_id. Options are keywords with a default, each of them text."""
 
-GENERATORS: dict[str, Generator] = {"philly": philly_columns, "pai": pai_columns}
+
+@dataclass(frozen=True)
+class Generator:
+    """A published trace to be like: its columns, the time zone that its hours are read in, and how that is written."""
+
+    columns: Columns
+    tz: str
+    clock: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Names of its options and their defaults."""
+        known = inspect.signature(self.columns).parameters.values()
+        return {p.name: p.default for p in known if p.kind is p.KEYWORD_ONLY}
+
+
+_SHANGHAI = ("Asia/Shanghai", "UTC+8")
+
+GENERATORS: dict[str, Generator] = {
+    "philly": Generator(philly_columns, "UTC", "UTC"),
+    "pai": Generator(pai_columns, *_SHANGHAI),
+    "helios": Generator(helios_columns, *_SHANGHAI),
+    "acme": Generator(acme_columns, *_SHANGHAI),
+}
 
 MOST_JOBS = 20_000_000
 
 
-def generate(name: str, jobs: int, seed: int = 0) -> Trace:
+def generate(name: str, jobs: int, seed: int = 0, **options: str) -> Trace:
     """Make a trace of `jobs` jobs that looks like a published one.
 
     The arrival rate is that of the original whatever the number of jobs; `traces.load.scale_load` fits it to
-    a cluster. The same name, number and seed give the same bytes in any process; another number of jobs gives
-    another trace, not a longer one. Ids count jobs in the order of submission.
+    a cluster. The same name, number, seed and options give the same bytes in any process; another number of jobs
+    gives another trace, not a longer one. Ids count jobs in the order of submission.
 
     Parameters
     ----------
-    name : {"philly", "pai"}
-        See `traces.synthetic.philly` and `traces.synthetic.pai` for what is fitted and what is left out.
+    name : {"philly", "pai", "helios", "acme"}
+        See `traces.synthetic.philly` and so on for what is fitted and what is left out.
     jobs : int
         From 1 to `MOST_JOBS`.
     seed : int
         From 0.
+    **options : str
+        Those of the generator (`GENERATORS[name].options`): of helios and acme the cluster.
 
     Raises
     ------
     TraceError
-        Unknown name, or a number out of range.
+        Unknown name or option, or a number out of range.
     """
     if name not in GENERATORS:
         raise TraceError("unknown synthetic trace", got=name, allowed=", ".join(GENERATORS),
@@ -49,13 +78,20 @@ def generate(name: str, jobs: int, seed: int = 0) -> Trace:
     if seed < 0:
         raise TraceError("value not allowed", where=f"synthetic {name!r}, seed", got=seed,
                          allowed="an integer from 0")
-    columns = GENERATORS[name](jobs, seed)
+    generator = GENERATORS[name]
+    for option in options:
+        if option not in generator.options:
+            raise TraceError(f"synthetic {name!r} has no such option", got=option,
+                             allowed=", ".join(generator.options) or "none",
+                             todo=did_you_mean(option, generator.options))
+    columns = generator.columns(jobs, seed, **options)
     order = np.argsort(columns["submit_s"], kind="stable")
     columns = {key: values[order] for key, values in columns.items()}
-    columns["job_id"] = np.arange(jobs).astype(str).astype(object)
+    columns["job_id"] = np.array(list(map(str, range(jobs))), dtype=object)
     provenance = Provenance(
         source=f"synthetic {name}", format="synthetic", seed=seed, rows_read=jobs,
-        rule="duration_s drawn from mixtures fitted to published run times",
-        notes=("submit_s = 0 is a Monday, 00:00 " + ("UTC+8" if name == "pai" else "UTC"),),
+        rule="duration_s drawn from distributions fitted to published run times",
+        notes=(f"submit_s = 0 is a Monday, 00:00 {generator.clock}",), tz=generator.tz, date_is_real=False,
+        window_s=(0.0, float(columns["submit_s"][-1])), options={**generator.options, **options},
     )
     return Trace.from_columns(columns, provenance)

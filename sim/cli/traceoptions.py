@@ -1,0 +1,106 @@
+"""The options that say how a trace is read and which jobs are taken: the same for every command that reads one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from sim.cli.options import FORMAT, JOBS
+
+#: Name of the setting -> its option. All are left out by default.
+OPTIONS: dict[str, Any] = {
+    "format": Annotated[str | None, typer.Option("--format", help=FORMAT)],
+    "read": Annotated[list[str] | None, typer.Option(
+        "--read", metavar="NAME=VALUE", help="An option of the format, see `hetsim trace formats`; may be repeated.")],
+    "submitted_from": Annotated[str | None, typer.Option(
+        "--from", metavar="TIME", help="Only jobs submitted from then on: seconds on the trace's clock, 36h, 7d, or a "
+        "date such as 2017-10-09 in its zone.")],
+    "submitted_to": Annotated[str | None, typer.Option(
+        "--to", metavar="TIME", help="Only jobs submitted before then.")],
+    "status": Annotated[list[str] | None, typer.Option(
+        "--status", help="Only jobs that ended so: passed, killed, failed or unknown; may be repeated.")],
+    "vc": Annotated[list[str] | None, typer.Option(
+        "--vc", help="Only jobs of this virtual cluster; may be repeated.")],
+    "user": Annotated[list[str] | None, typer.Option("--user", help="Only jobs of this user; may be repeated.")],
+    "gangs": Annotated[str | None, typer.Option(
+        "--gangs", help="Jobs of several workers: 'keep' them, or 'split' them into jobs of one worker.  [keep]")],
+    "jobs": Annotated[int | None, typer.Option("--jobs", help=JOBS)],
+    "assign": Annotated[str | None, typer.Option(
+        "--assign", metavar="RECIPE", help="Give jobs the model, batch, deadline or weight that they lack by the rule "
+        "of a paper: gavel, pollux, elasticflow, chronus (see `hetsim trace recipes`).")],
+    "assign_with": Annotated[list[str] | None, typer.Option(
+        "--assign-with", metavar="NAME=VALUE", help="A setting of the recipe; may be repeated.")],
+    "seed": Annotated[int | None, typer.Option("--seed", help="Seed of all random numbers.  [0]")],
+    "load": Annotated[float | None, typer.Option(
+        "--load", help="Bring the GPU time asked for to this multiple of the cluster's.  "
+        "[run of a generated trace: 0.7; else as it is]")],
+    "load_by": Annotated[str | None, typer.Option(
+        "--load-by", help="How: 'compress' stretches arrivals, 'thin' leaves out jobs by a hash of their ids, 'repeat' "
+        "lays the trace over itself.  [compress]")],
+}
+
+_FLAGS = {"submitted_from": "--from", "submitted_to": "--to", "load_by": "--load-by", "assign_with": "--assign-with"}
+#: Settings that are tables, given as NAME=VALUE.
+_TABLES = ("read", "assign_with")
+
+
+def reads_a_trace(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `OPTIONS` to a command, which gets those given as `which`: settings by dotted name, for `load_config`."""
+    mine = inspect.signature(command, eval_str=True)
+    own = [parameter for name, parameter in mine.parameters.items() if name != "which"]
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+             for name, kind in OPTIONS.items()]
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> None:
+        command(which=settings({name: given.pop(name) for name in OPTIONS}), **given)
+
+    # The command's own parameters keep their order, in which arguments are read from the command line.
+    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    parameters = [*own, *added]
+    wrapper.__signature__ = mine.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapper
+
+
+def settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the command line as settings by dotted name; what was left out is not there.
+
+    Raises
+    ------
+    ConfigError
+        --read or --assign-with without a value, or the same name twice.
+    """
+    from sim.config import ConfigError
+
+    found = {name: value for name, value in given.items() if value not in (None, [], ()) and name not in _TABLES}
+    for table in _TABLES:
+        flag = _FLAGS.get(table, f"--{table}")
+        for text in given.get(table) or ():
+            name, equals, value = text.partition("=")
+            name = name.strip()
+            if not equals or not name:
+                raise ConfigError("an option without a value", where=f"command line, {flag}", got=text,
+                                  allowed="NAME=VALUE")
+            if f"{table}.{name}" in found:
+                raise ConfigError("an option is given twice", where=f"command line, {flag} {name}", got=text)
+            found[f"{table}.{name}"] = value.strip()
+    return found
+
+
+def command_line(recipe: Mapping[str, Any], out: str) -> str:
+    """`hetsim trace convert …` with the settings of a recipe (`sim.cli.inputs.convert`)."""
+    words = ["hetsim", "trace", "convert", str(recipe["trace"]), out]
+    for name, value in recipe.items():
+        if name == "trace":
+            continue
+        flag = _FLAGS.get(name, f"--{name}")
+        values = [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else \
+            value if isinstance(value, list) else [value]
+        words += [word for one in values for word in (flag, str(one))]
+    return shlex.join(words)

@@ -1,0 +1,270 @@
+"""What is known to change in a cluster while it runs: nodes that go and come, and quotas of virtual clusters.
+
+From files (`traces.machines.own`) to one list of steps:
+
+- Of a capacity file, a row without a virtual cluster counts GPUs in service, of a type or of any. Nodes leave from the
+  last one backwards: those that stay are the longest first part of the type's nodes whose GPUs are not more than the
+  count. So more GPUs never take a node away, and never more are there than the file says.
+- A row with a virtual cluster is its quota from then on. Running jobs above a quota that shrank keep their GPUs; none
+  starts above it.
+- An outage file names nodes. A node is there where neither file takes it away.
+
+The engine follows the steps; a policy sees what is there now. Only `ahead` looks forward: for the referee, which says
+of a job that it can never run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sim.api import PolicyError
+from sim.cluster import ClusterError, ClusterSpec
+from sim.config import EngineConfig
+from traces.machines.capacity import Capacity
+from traces.machines.own import read_capacity, read_outages
+
+NO_QUOTA = np.iinfo(np.int64).max
+Change = tuple[float, int, np.ndarray, bool]
+"""When (s), by which file, which nodes, and whether they are there from then on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Timetable:
+    """The steps of one run. Step 0 is its start; step k is at time_s[k].
+
+    Attributes
+    ----------
+    time_s : float64 [steps + 1], ascending; the first is the start of the run.
+    node_step, node, node_up : int64, int64, bool [changes], nodes that go or come, in order of their step. In step 0
+        only nodes that are not there at the start.
+    quotas : for each virtual cluster with a quota, its index and (step, milli-GPU) of each change, the first of step 0.
+    num_nodes, num_vcs : of the cluster and the trace.
+    info : what run.json says of it; empty where nothing changes.
+    """
+
+    time_s: np.ndarray
+    node_step: np.ndarray
+    node: np.ndarray
+    node_up: np.ndarray
+    quotas: dict[int, list[tuple[int, int]]]
+    num_nodes: int
+    num_vcs: int
+    info: dict[str, Any]
+
+    @property
+    def steps(self) -> int:
+        """Steps after the start."""
+        return len(self.time_s) - 1
+
+    def nodes_at(self, step: int) -> tuple[list[int], list[int]]:
+        """Nodes that go, and that come, in a step."""
+        span = slice(*np.searchsorted(self.node_step, (step, step + 1)))
+        node, up = self.node[span], self.node_up[span]
+        return node[~up].tolist(), node[up].tolist()
+
+    def quotas_at(self, step: int) -> list[tuple[int, int]]:
+        """(virtual cluster, milli-GPU) of the quotas that change in a step; in step 0 all that there are."""
+        return self._quotas_by_step.get(step, [])
+
+    @cached_property
+    def _quotas_by_step(self) -> dict[int, list[tuple[int, int]]]:
+        found: dict[int, list[tuple[int, int]]] = {}
+        for vc, changes in self.quotas.items():
+            for step, milli in changes:
+                found.setdefault(step, []).append((vc, milli))
+        return found
+
+    def quota_ahead(self, vc: int) -> np.ndarray:
+        """int64 [steps + 1]: the largest quota of a virtual cluster from each step on, milli-GPU."""
+        value = np.full(self.steps + 1, NO_QUOTA, dtype=np.int64)
+        for at, milli in self.quotas.get(vc, ()):
+            value[at:] = milli
+        return _ahead(value)
+
+    def slots_ahead(self, slots: np.ndarray) -> np.ndarray:
+        """int64 [steps + 1]: most that the nodes which are there hold at once from each step on, with slots[node]."""
+        change = np.where(self.node_up, 1, -1) * slots[self.node]
+        value = slots.sum() + np.cumsum(np.bincount(self.node_step, change, self.steps + 1))
+        return _ahead(value.astype(np.int64))
+
+
+def _ahead(value: np.ndarray) -> np.ndarray:
+    """Largest value from each place on."""
+    return np.maximum.accumulate(value[::-1])[::-1]
+
+
+def make_timetable(
+    cluster: ClusterSpec, vc_names: tuple[str, ...], config: EngineConfig, start_s: float
+) -> Timetable:
+    """The timetable of a run: quotas of the settings, and what the files say.
+
+    Raises
+    ------
+    TraceError
+        A file that cannot be read as what it should be.
+    ClusterError
+        The capacity file counts a GPU type that the cluster lacks, more GPUs than it has, or a virtual cluster's GPUs
+        of one type on a cluster of several.
+    PolicyError
+        A quota for a virtual cluster that the trace does not have, or two.
+    """
+    fixed = _fixed_quotas(config, vc_names)
+    capacity = None if config.capacity is None else read_capacity(config.capacity)
+    notes: list[str] = []
+    changes: list[Change] = []
+    named: dict[int, list[tuple[float, int]]] = {vc: [(-np.inf, gpus)] for vc, gpus in fixed.items()}
+    if capacity is not None:
+        where = str(config.capacity)
+        changes += _counted(capacity, cluster, where, notes)
+        named |= _changing_quotas(capacity, cluster, vc_names, fixed, where, notes)
+    if config.outages is not None:
+        times = read_outages(config.outages, cluster.num_nodes)
+        changes += [(time_s, 1, np.array([node]), up) for time_s, node, up in zip(
+            times.time_s.tolist(), times.node.tolist(), times.up.tolist(), strict=True)]
+    times_s = {t for t, *_ in changes} | {t for steps in named.values() for t, _ in steps}
+    time_s = np.array([start_s, *sorted(t for t in times_s if t > start_s)])
+    rows = list(_net(changes, time_s, cluster.num_nodes))
+    step, node, up = (np.array([row[i] for row in rows], dtype=np.int64) for i in range(3))
+    quotas = {vc: _steps_of(steps, time_s) for vc, steps in named.items()}
+    files = {name: path for name, path in (("capacity", config.capacity), ("outages", config.outages)) if path}
+    info = {} if not files else {
+        **{name: {"file": Path(path).name, "sha256": _digest(path)} for name, path in files.items()},
+        "steps": len(time_s) - 1,
+        "nodes_absent_at_start": int((step == 0).sum()),
+        "quotas": {vc_names[vc]: [[float(time_s[at]), milli // 1000] for at, milli in steps]
+                   for vc, steps in sorted(quotas.items()) if vc not in fixed},
+        "notes": notes,
+    }
+    return Timetable(time_s, step, node, up.astype(bool), quotas, cluster.num_nodes, len(vc_names), info)
+
+
+def _digest(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+
+
+def _fixed_quotas(config: EngineConfig, vc_names: tuple[str, ...]) -> dict[int, int]:
+    """Quotas of the settings, by virtual cluster, in GPUs."""
+    for name in config.quotas:
+        if name not in vc_names:
+            raise PolicyError(
+                "a quota names a virtual cluster that the trace does not have", where="setting 'quotas'", got=name,
+                allowed=", ".join(vc_names[:20]),
+            )
+    return {vc_names.index(name): gpus for name, gpus in config.quotas.items()}
+
+
+def _changing_quotas(
+    capacity: Capacity, cluster: ClusterSpec, vc_names: tuple[str, ...], fixed: dict[int, int], where: str,
+    notes: list[str],
+) -> dict[int, list[tuple[float, int]]]:
+    """(when, GPUs) of each virtual cluster that the capacity file names and the trace has."""
+    quotas, strange = {}, []
+    for name in capacity.vcs:
+        if name not in vc_names:
+            strange.append(name)
+            continue
+        vc = vc_names.index(name)
+        if vc in fixed:
+            raise PolicyError("a virtual cluster has two quotas", where=f"setting 'quotas' and {where}", got=name,
+                              allowed="one of the two")
+        kinds = sorted({kind for v, kind in zip(capacity.vc.tolist(), capacity.gpu_type.tolist(), strict=True)
+                        if v == name and kind})
+        for kind in kinds:
+            _type(cluster, kind, where)
+        if kinds and len(cluster.types) > 1:
+            raise ClusterError(
+                "a quota is of GPUs of any type", where=where, got=f"vc {name!r}, type {kinds[0]!r}",
+                allowed="rows with vc have a blank gpu_type on a cluster of several types",
+            )
+        time_s, gpus = capacity.steps(name)
+        steps = list(zip(time_s.tolist(), gpus.tolist(), strict=True))
+        quotas[vc] = steps if steps[0][0] == -np.inf else [(-np.inf, 0), *steps]
+    if strange and not quotas:
+        raise PolicyError("the trace has none of the virtual clusters", where=where, got=", ".join(strange[:20]),
+                          allowed=", ".join(vc_names[:20]))
+    if strange:
+        notes.append(f"virtual clusters of {Path(where).name} without jobs in the trace: {', '.join(strange)}")
+    free = [name for i, name in enumerate(vc_names) if i not in quotas and i not in fixed]
+    if quotas and free:
+        notes.append(f"virtual clusters that {Path(where).name} does not name have no quota: "
+                     f"{', '.join(repr(name) for name in free)}")
+    return quotas
+
+
+def _type(cluster: ClusterSpec, name: str, where: str) -> int:
+    """Index of a GPU type that the cluster has."""
+    index = cluster.type_index(name)
+    if index is None:
+        raise ClusterError("a GPU type that the cluster lacks", where=where, got=name,
+                           allowed=", ".join(t.name for t in cluster.types))
+    return index
+
+
+def _counted(capacity: Capacity, cluster: ClusterSpec, where: str, notes: list[str]) -> list[Change]:
+    """Nodes that go and come so that as many GPUs are there as the file counts, or fewer."""
+    own = capacity.vc == ""
+    kinds = sorted(set(capacity.gpu_type[own].tolist()))
+    if "" in kinds and len(kinds) > 1:
+        raise ClusterError("GPUs of any type and of one type are counted", where=where, got=", ".join(kinds[1:]),
+                           allowed="gpu_type blank in all rows without vc, or in none")
+    changes: list[Change] = []
+    partly = 0
+    for kind in kinds:
+        nodes = np.arange(cluster.num_nodes)
+        if kind:
+            nodes = np.flatnonzero(cluster.node_type == _type(cluster, kind, where))
+        gpus = np.cumsum(cluster.node_gpus[nodes].astype(np.int64))
+        there = len(nodes)
+        time_s, counts = capacity.steps(gpu_type=kind)
+        if time_s[0] > -np.inf:
+            time_s, counts = np.concatenate(([-np.inf], time_s)), np.concatenate(([0], counts))
+        if counts.max() > gpus[-1]:
+            raise ClusterError(
+                "more GPUs are counted than the cluster has", where=where,
+                got=f"{counts.max()} GPUs{f' of {kind}' if kind else ''} at {time_s[counts.argmax()]:.12g} s",
+                allowed=f"up to {gpus[-1]}", todo="Make the cluster as large as it ever was: hetsim cluster from.",
+            )
+        for now_s, count in zip(time_s.tolist(), counts.tolist(), strict=True):
+            stay = int(np.searchsorted(gpus, count, side="right"))
+            partly += int((gpus[stay - 1] if stay else 0) != count)
+            if stay != there:
+                changes.append((now_s, 0, nodes[min(stay, there) : max(stay, there)], stay > there))
+            there = stay
+    if partly:
+        notes.append(f"{partly} counts of {Path(where).name} end within a node: that node is away")
+    return changes
+
+
+def _net(changes: list[Change], time_s: np.ndarray, num_nodes: int) -> Iterator[tuple[int, int, bool]]:
+    """(step, node, up) of each node that goes or comes, where two files together take it away or not."""
+    there = np.ones((2, num_nodes), dtype=bool)
+    seen = np.ones(num_nodes, dtype=bool)
+    changes = sorted(changes, key=lambda change: change[0])
+    at = 0
+    for step, until_s in enumerate(time_s.tolist()):
+        touched: set[int] = set()
+        while at < len(changes) and changes[at][0] <= until_s:
+            _, source, nodes, up = changes[at]
+            there[source, nodes] = up
+            touched.update(nodes.tolist())
+            at += 1
+        for node in sorted(touched):
+            up = bool(there[:, node].all())
+            if up != seen[node]:
+                seen[node] = up
+                yield step, node, up
+
+
+def _steps_of(steps: list[tuple[float, int]], time_s: np.ndarray) -> list[tuple[int, int]]:
+    """(step, milli-GPU) of a quota's changes; what was before the start is step 0."""
+    found: dict[int, int] = {}
+    for now_s, gpus in steps:
+        found[int(np.searchsorted(time_s, now_s)) if now_s > time_s[0] else 0] = gpus * 1000
+    return list(found.items())

@@ -1,0 +1,313 @@
+"""`hetsim trace` and the options that say which jobs are taken: on a log of six jobs, by hand."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from sim.cli import console
+from sim.config import load_config
+from traces.load import FORMATS, load_trace
+
+LOG = """timestamp,duration,num_gpus,gpu_time,cluster
+2017-10-08 23:00:00,7200,1,7200,a
+2017-10-09 00:00:00,100,2,200,a
+2017-10-09 12:00:00,50,1,50,b
+2017-10-09 12:00:00,50,1,50,b
+2017-10-10 00:00:00,10,8,80,b
+2017-10-10 01:00:00,10,0,0,c
+"""
+TABLE = "job_id,submit_s,duration_s,num_gpus,worker_gpus,status,user\n" \
+    "x,0,100,4,2,passed,NA\ny,50,20,1,1,failed,nan\nz,100,30,1,1,passed,null\n"
+
+
+@pytest.fixture
+def log(here):
+    (here / "log.csv").write_text(LOG)
+    (here / "table.csv").write_text(TABLE)
+    return here
+
+
+def described(hetsim, *arguments):
+    said = hetsim("trace", "describe", *arguments, "--json")
+    assert said.code == 0, said.err
+    return json.loads(said.out)
+
+
+# -- which jobs ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "jobs"),
+    [
+        ([], 5),
+        (["--read", "duplicates=drop"], 4),
+        (["--from", "2017-10-09"], 4),
+        (["--from", "2017-10-09", "--to", "2017-10-10"], 3),
+        (["--to", "1h"], 1),
+        (["--vc", "a"], 2),
+        (["--vc", "a", "--vc", "b"], 5),
+        (["--from", "3600", "--vc", "b", "--jobs", "1"], 1),
+        (["--status", "unknown"], 5),
+    ],
+    ids=str,
+)
+def test_options_say_which_jobs_are_taken(hetsim, log, options, jobs):
+    assert described(hetsim, "log.csv", *options)["jobs"] == jobs
+
+
+def test_gangs_are_split_and_a_load_is_reached(hetsim, log):
+    assert described(hetsim, "table.csv", "--gangs", "split")["jobs"] == 4
+    scaled = described(hetsim, "table.csv", "--cluster", "v100:2", "--load", "0.5")
+    assert scaled["load"]["total"] == pytest.approx(0.5)
+    assert "submissions stretched by" in scaled["provenance"]["notes"][-1]
+    thin = described(hetsim, "table.csv", "--cluster", "v100:2", "--load", "0.2", "--load-by", "thin", "--seed", "1")
+    assert "jobs kept by a hash of their ids (seed 1)" in thin["provenance"]["notes"][-1]
+
+
+def test_users_called_na_nan_and_null_have_rows(hetsim, log):
+    assert {row["value"] for row in described(hetsim, "table.csv")["top_users"]} == {"NA", "nan", "null"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["describe", "log.csv", "--read", "duplicate=drop"], ["no such option", "did you mean 'duplicates'"]),
+        (["describe", "log.csv", "--read", "duplicates"], ["without a value", "NAME=VALUE"]),
+        (["describe", "log.csv", "--read", "tz=UTC", "--read", "tz=UTC"], ["given twice", "--read tz"]),
+        (["describe", "log.csv", "--read", "tz=Mars"], ["unknown time zone", "Mars"]),
+        (["describe", "log.csv", "--read", "path=x"], ["no such option", "'path'"]),
+        (["describe", "philly", "--jobs", "9", "--read", "seed=3"], ["'philly' has no such option", "'seed'"]),
+        (["check", "log.csv", "--status", "pass"], ["no such status", "did you mean 'passed'"]),
+        (["check", "log.csv", "--vc", "x"], ["no such vc", "allowed: a, b"]),
+        (["check", "log.csv", "--from", "soon"], ["from: not a time", "soon"]),
+        (["check", "table.csv", "--to", "2017-10-09"], ["no calendar"]),
+        (["check", "log.csv", "--from", "2018-01-01"], ["no jobs left"]),
+        (["convert", "log.csv", "out.csv", "--gangs", "explode"], ["run.gangs", "keep, split"]),
+        (["convert", "log.csv", "out.csv", "--load", "2"], ["a load without a cluster", "--cluster"]),
+        (["convert", "log.csv", "out.csv", "--load", "9", "--load-by", "thin", "--cluster", "v100:2"],
+         ["thinning only lowers"]),
+        (["convert", "log.csv", "deep/out.parquet", "--vc", "nobody"], ["no such vc"]),
+        (["describe", "log.csv", "--picture", "out.gif"], ["unknown figure format", ".png"]),
+        (["describe", "log.csv", "--picture", "log.csv/out.png"], ["picture cannot be written"]),
+        (["formats", "phily"], ["unknown trace format", "did you mean 'philly"]),
+        (["again", "log.csv.json"], ["log.csv.json", "cannot read the file"]),
+        (["again", "log.csv"], ["cannot read the file"]),
+    ],
+    ids=str,
+)
+def test_bad_input_is_a_message_and_leaves_nothing_behind(hetsim, log, arguments, parts):
+    before = sorted(log.rglob("*"))
+    said = hetsim("trace", *arguments)
+    assert (said.code, said.out) == (2, "")
+    assert all(part in said.err for part in parts), said.err
+    assert "Traceback" not in said.err
+    assert sorted(log.rglob("*")) == before
+
+
+# -- check ---------------------------------------------------------------------------------------------------
+
+
+def test_check_names_the_lines_that_the_reader_dropped_and_the_jobs_that_are_odd(hetsim, log):
+    said = hetsim("trace", "check", "log.csv", "--cluster", "v100:4")
+    assert said.code == 0
+    assert "counted  1 CPU-only jobs dropped" in said.out
+    assert "odd      2 jobs that share their second of submission (first: 3, 4)" in said.out
+    assert "odd      1 jobs wider than 4 GPUs: they can never run (first: 5)" in said.out
+
+
+def test_strict_fails_for_what_was_dropped_and_not_for_what_was_asked_for(hetsim, log):
+    fine = "job_id,submit_s,duration_s,num_gpus,vc\na,0,1.5,1,v\nb,1,2.5,1,v\nc,2,3.5,1,w\n"
+    (log / "fine.csv").write_text(fine)
+    assert hetsim("trace", "check", "fine.csv", "--strict").code == 0
+    assert hetsim("trace", "check", "fine.csv", "--strict", "--vc", "v", "--jobs", "1").code == 0
+    header, _, _ = LOG.partition("\n")
+    (log / "dropped.csv").write_text(f"{header}\n2017-10-09 00:00:00,10,1,10,a\n2017-10-10 01:00:01,9,0,0,c\n")
+    said = hetsim("trace", "check", "dropped.csv", "--strict")
+    assert said.code == 1 and "1 CPU-only jobs dropped" in said.out
+
+
+# -- convert, and again --------------------------------------------------------------------------------------
+
+RECIPES = [
+    ["log.csv", "--read", "duplicates=drop", "--from", "2017-10-09", "--vc", "b"],
+    ["table.csv", "--gangs", "split", "--status", "passed", "--jobs", "2"],
+    ["table.csv", "--cluster", "v100:2", "--load", "3.5", "--load-by", "repeat", "--seed", "9"],
+    ["philly", "--jobs", "300", "--seed", "4", "--cluster", "v100:2x4", "--load", "0.1", "--load-by", "thin"],
+]
+
+
+@pytest.mark.parametrize("arguments", RECIPES, ids=" ".join)
+def test_p12_a_converted_trace_says_how_it_was_made_and_is_made_again_the_same(hetsim, log, arguments):
+    """By `trace again`, and by the command line that the description has, in words for people."""
+    source, *options = arguments
+    assert hetsim("trace", "convert", source, "one.parquet", *options).code == 0
+    about = json.loads((log / "one.parquet.json").read_text("utf-8"))
+    said = hetsim("trace", "again", "one.parquet.json", "--to", "two.parquet")
+    assert said.code == 0 and "the same trace" in said.out
+    assert (log / "two.parquet").read_bytes() == (log / "one.parquet").read_bytes()
+    hetsim_, *words = shlex.split(about["recipe"]["command"].replace("one.parquet", "three.parquet"))
+    assert hetsim_ == "hetsim" and hetsim(*words).code == 0
+    assert json.loads((log / "three.parquet.json").read_text("utf-8"))["sha256"] == about["sha256"]
+    stated = {"source", "source_sha256", "hetsim", "format", "options", "seed", "rows_read", "counts", "first", "notes"}
+    assert stated <= set(about)
+
+
+def test_p12_another_source_gives_another_trace_and_says_so(hetsim, log):
+    hetsim("trace", "convert", "log.csv", "out.csv")
+    (log / "log.csv").write_text(LOG.replace(",7200,1,7200,a", ",7201,1,7201,a"))
+    said = hetsim("trace", "again", "out.csv.json")
+    assert said.code == 1
+    assert "ANOTHER trace" in said.out and "differs  the source" in said.out
+    assert load_trace(log / "out.csv").duration_s.max() == 7200
+
+
+def test_a_description_without_a_recipe_is_refused(hetsim, log):
+    hetsim("trace", "convert", "log.csv", "out.csv")
+    about = json.loads((log / "out.csv.json").read_text("utf-8"))
+    for recipe in (None, {}, {"settings": {"trace": "log.csv", "policy": "fifo"}}, {"settings": {"trace": 3}}, []):
+        (log / "out.csv.json").write_text(json.dumps(about | {"recipe": recipe}))
+        said = hetsim("trace", "again", "out.csv.json")
+        assert said.code == 2 and "has no recipe" in said.err
+
+
+def test_a_description_that_is_somebody_elses_file_is_not_overwritten(hetsim, log):
+    (log / "out.csv.json").write_text("mine")
+    said = hetsim("trace", "convert", "log.csv", "out.csv")
+    assert said.code == 2 and "out.csv.json: the file is there already" in said.err
+    assert not (log / "out.csv").exists()
+    assert (log / "out.csv.json").read_text() == "mine"
+
+
+# -- formats, picture, progress ------------------------------------------------------------------------------
+
+
+def test_formats_lists_all_and_each_in_full(hetsim):
+    said = hetsim("trace", "formats")
+    assert all(name in said.out for name in [*FORMATS, "philly", "pai"])
+    for name, reader in FORMATS.items():
+        said = hetsim("trace", "formats", name)
+        assert said.code == 0
+        assert reader.public in said.out and reader.licence in said.out
+        assert all(f"--read {option}=…" in said.out for option in reader.options)
+    assert "[keep]" in hetsim("trace", "formats", "philly-csv").out
+    assert "generated" in hetsim("trace", "formats", "philly").out
+
+
+def test_a_picture_is_drawn_and_is_the_same_each_time(hetsim, log):
+    for name in ("one.png", "two.png"):
+        assert hetsim("trace", "describe", "log.csv", "--picture", f"new/{name}").code == 0
+    one, two = ((log / "new" / name).read_bytes() for name in ("one.png", "two.png"))
+    assert one.startswith(b"\x89PNG") and one == two
+    assert hetsim("trace", "describe", "table.csv", "--jobs", "1", "--picture", "one-job.pdf").code == 0
+    assert (log / "one-job.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_bar_is_drawn_for_a_large_file_on_a_terminal_and_nowhere_else(hetsim, log, capsys, monkeypatch):
+    quiet = hetsim("trace", "check", "log.csv")
+    assert quiet.err == ""
+    monkeypatch.setattr(console, "BIG_BYTES", 10)
+    assert hetsim("trace", "check", "log.csv").err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    capsys.readouterr()
+    with console.reading(Path("log.csv")):
+        load_trace("log.csv")
+    assert "log.csv" in capsys.readouterr().err
+    monkeypatch.setattr(console, "BIG_BYTES", 10**9)
+    with console.reading(Path("log.csv")):
+        load_trace("log.csv")
+    assert capsys.readouterr().err == ""
+
+
+# -- the same options of a run -------------------------------------------------------------------------------
+
+
+def test_a_run_takes_the_same_options_and_says_what_was_done(hetsim, log):
+    said = hetsim("run", "--policy", "fifo", "--trace", "log.csv", "--cluster", "v100:8", "--work", "recorded",
+                  "--read", "duplicates=drop", "--from", "2017-10-09", "--vc", "b", "--json", "--out", "out")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["jobs_done"] == 2
+    assert "trace: read with tz = naive, duplicates = drop" in said.err
+    assert "trace: only vc b: 2 of 3 jobs" in said.err
+    config = json.loads((log / "out" / "run.json").read_text("utf-8"))["config"]
+    assert (config["read"], config["submitted_from"], config["vc"]) == ({"duplicates": "drop"}, "2017-10-09", ["b"])
+
+
+def test_a_file_of_settings_has_them_too_and_a_date_of_toml_is_a_date(hetsim, log):
+    (log / "run.toml").write_text(
+        '[run]\npolicy = "fifo"\ntrace = "log.csv"\ncluster = "v100:8"\nwork = "recorded"\n'
+        'read = {duplicates = "drop"}\nsubmitted_from = 2017-10-09\nsubmitted_to = "26h"\nvc = ["a", "b"]\n'
+        'gangs = "split"\nload_by = "thin"\n')
+    config = load_config("run.toml")
+    assert config.submitted_from == "2017-10-09" and config.read == {"duplicates": "drop"}
+    said = hetsim("run", "--config", "run.toml", "--read", "tz=UTC", "--json")
+    assert said.code == 0, said.err
+    # 26 h after the first submission is 2017-10-10 01:00: jobs of 2, 1 and 8 GPUs in workers of one.
+    assert json.loads(said.out)["jobs_done"] == 11
+    assert "duplicates = drop" in said.err and "tz = UTC" in said.err
+    assert "load_by has no effect without load" in said.err
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [("read = 3", "run.read"), ("read = {tz = [1]}", "run.read.tz"), ('status = "passed"', "run.status"),
+     ("submitted_from = true", "run.submitted_from"), ("vc = [3]", "run.vc"),
+     ('load_by = "squeeze"', "compress, thin, repeat")])
+def test_settings_of_another_kind_are_refused(hetsim, log, text, part):
+    (log / "run.toml").write_text(f"[run]\ntrace = \"log.csv\"\n{text}\n")
+    said = hetsim("run", "--config", "run.toml", "--read", "duplicates=keep", "--quiet")
+    assert said.code == 2 and part in said.err and "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("by", ["thin", "repeat"])
+def test_a_run_reaches_its_load_by_other_jobs_as_well(hetsim, log, by):
+    factor = {"thin": "0.3", "repeat": "40"}[by]
+    said = hetsim("run", "--policy", "fifo", "--trace", "philly", "--jobs", "200", "--cluster", "v100:8x4", "--work",
+                  "iterations", "--load", factor, "--load-by", by, "--json")
+    assert said.code == 0, said.err
+    jobs = json.loads(said.out)["jobs_done"]
+    assert (jobs < 200) == (by == "thin") and jobs != 200
+    assert "by a hash of their ids" in said.err if by == "thin" else "laid over itself" in said.err
+
+
+# -- recipes -------------------------------------------------------------------------------------------------
+
+
+def test_a_recipe_gives_jobs_what_the_log_lacks_and_the_description_makes_it_again(hetsim, log):
+    asked = ["--assign", "elasticflow", "--assign-with", "tightest=2", "--assign-with", "loosest=2", "--seed", "3"]
+    assert hetsim("trace", "convert", "log.csv", "out.parquet", *asked).code == 0
+    trace = load_trace(log / "out.parquet")
+    assert (trace.model != "").all() and (trace.batch_size > 0).all()
+    assert (trace.deadline_s - trace.submit_s).tolist() == (2 * trace.duration_s).tolist()
+    again = hetsim("trace", "again", "out.parquet.json")
+    assert again.code == 0 and "the same trace" in again.out
+
+
+def test_a_recipe_and_its_settings_stand_in_a_file_of_settings_too(here):
+    (here / "run.toml").write_text('[run]\nassign = "gavel"\nassign_with = {deadlines = true}\n')
+    config = load_config(here / "run.toml", {"assign_with.priorities": "yes"})
+    assert (config.assign, config.assign_with) == ("gavel", {"deadlines": "true", "priorities": "yes"})
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    (["--assign", "gavl"], "did you mean 'gavel'"),
+    (["--assign", "gavel", "--assign-with", "deadline=yes"], "did you mean 'deadlines'"),
+    (["--assign", "gavel", "--assign-with", "deadlines=maybe"], "yes or no"),
+    (["--assign-with", "deadlines=yes"], "Name the recipe with --assign"),
+    (["--assign", "gavel", "--assign-with", "deadlines"], "NAME=VALUE"),
+], ids=str)
+def test_a_recipe_that_cannot_be_followed_is_refused(hetsim, log, options, says):
+    said = hetsim("trace", "describe", "log.csv", *options)
+    assert said.code == 2 and says in said.err and said.out == ""
+
+
+def test_recipes_are_listed_and_one_is_told_in_full(hetsim):
+    listed = hetsim("trace", "recipes").out
+    assert all(name in listed for name in ("gavel", "pollux", "elasticflow", "chronus"))
+    assert "--assign-with deadlines" in hetsim("trace", "recipes", "gavel").out
+    assert hetsim("trace", "recipes", "gavl").code == 2

@@ -1,0 +1,49 @@
+"""What the readers of one-row-a-job files share: rows without GPUs are dropped, and the rest become a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from traces.tally import Tally
+from traces.text import Table
+from traces.trace import Provenance, Trace
+
+
+def with_gpus(gpus: np.ndarray, duration_s: np.ndarray, tally: Tally) -> np.ndarray:
+    """Mask of the rows that ask for a GPU; the others, and jobs of no length among these, are counted."""
+    keep: np.ndarray = gpus > 0
+    tally.rows("CPU-only jobs dropped", ~keep)
+    tally.rows("zero-length jobs kept", keep & (duration_s == 0))
+    return keep
+
+
+def job_ids(rows: int) -> np.ndarray:
+    """Ids "0", "1", … for a file without: the number that its simulator gives each row."""
+    return np.arange(rows).astype(str).astype(object)
+
+
+def trace_of(
+    table: Table, columns: Mapping[str, Any], keep: np.ndarray, tally: Tally, *, format: str,
+    rule: str = "duration_s as recorded", notes: tuple[str, ...] = (), **about: Any,
+) -> Trace:
+    """The rows of a mask as a trace, with its provenance; a file without a status has jobs of status "unknown".
+
+    Parameters
+    ----------
+    columns : mapping of column name to array [rows of the table]
+    **about : other fields of `Provenance`
+
+    Raises
+    ------
+    TraceError
+        See `Trace.from_columns`.
+    """
+    kept = np.flatnonzero(keep)
+    columns = {"status": np.full(len(table), "unknown", dtype=object)} | dict(columns)
+    provenance = Provenance(source=table.source, format=format, rule=rule, rows_read=len(table),
+                            counts=tally.counts, first=tally.first, notes=notes, **about)
+    return Trace.from_columns({name: values[kept] for name, values in columns.items()}, provenance,
+                              rows=table.lines[kept], row_word="line")

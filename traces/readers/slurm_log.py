@@ -1,0 +1,140 @@
+"""What the Slurm-like logs of Helios and Acme share: jobs with nodes, GPUs, a state and three calendar times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from traces import status
+from traces.errors import TraceError
+from traces.spans import spans
+from traces.tally import Tally
+from traces.text import LONGEST_RUN_S, Table, read_table
+from traces.trace import Provenance, Trace
+
+#: GPUs of a node in Helios (Hu et al., SC 2021, Table 1) and in Acme (Hu et al., NSDI 2024, Table 1).
+NODE_GPUS = 8
+#: What Slurm writes for the time of something that has not happened.
+NOT_YET = "Unknown"
+
+#: (cells, the place of a cell) -> POSIX seconds, NaN where there is no time.
+Clock = Callable[[np.ndarray, Callable[[int], str]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One cluster's log: its file, what its jobs' virtual clusters and ids begin with, and the rows to look at."""
+
+    file: Path
+    prefix: str = ""
+    vc: str | None = None
+    wanted: Callable[[Table], np.ndarray] | None = None
+
+
+@dataclass
+class _Jobs:
+    columns: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    lines: list[np.ndarray] = field(default_factory=list)
+    rows_read: int = 0
+
+
+def read_slurm(
+    parts: Sequence[Part], header: tuple[str, ...], clock: Clock, provenance: Provenance
+) -> Trace:
+    """Read the logs of one or more clusters as one trace; `provenance` says what the format knows beforehand.
+
+    duration_s is end - start and wait_s start - submission, whatever the columns `duration` and `queue` say: in Acme's
+    Kalos, `duration` has the queueing in it. Rows where they differ are counted.
+
+    Raises
+    ------
+    TraceError
+        See `traces.text.read_table` and `Trace.from_columns`; a cell that is no time; an unknown state.
+    """
+    jobs, total = _Jobs(), Tally()
+    for part in parts:
+        table = read_table(part.file, header)
+        tally = Tally(table.lines, "line")
+        _add(jobs, table, part, clock, tally)
+        for what, count in tally.counts.items():
+            where = f"{part.file.name}, " if len(parts) == 1 else f"{part.file.parent.name}/{part.file.name}, "
+            total.add(what, count, (where * (len(parts) > 1) + place for place in tally.first[what]))
+    columns = {name: np.concatenate(pieces) for name, pieces in jobs.columns.items()}
+    first_s = float(columns["submit_s"].min(initial=np.inf))
+    known = np.isfinite(first_s)
+    columns["submit_s"] = columns["submit_s"] - (first_s if known else 0.0)
+    about = {
+        **vars(provenance), "rows_read": jobs.rows_read, "counts": total.counts, "first": total.first,
+        "epoch_s": first_s if known else None,
+    }
+    return Trace.from_columns(columns, Provenance(**about), rows=np.concatenate(jobs.lines),
+                              row_word="line" if len(parts) == 1 else "line (of its file)")
+
+
+def _add(jobs: _Jobs, table: Table, part: Part, clock: Clock, tally: Tally) -> None:
+    """Add the GPU jobs of one file."""
+    gpus = table.number("gpu_num", integer=True, high=1e6, blank=True)
+    look = np.ones(len(table), dtype=bool) if part.wanted is None else part.wanted(table)
+    tally.rows("jobs of other types dropped", ~look)
+    tally.rows("CPU-only jobs dropped", look & (gpus == 0))
+    tally.rows("jobs without a number of GPUs dropped", look & np.isnan(gpus))
+    submit_s, start_s, end_s = (_times(table, name, clock) for name in ("submit_time", "start_time", "end_time"))
+    found = spans(tally, submit_s, start_s, end_s, look & (gpus > 0))
+    _compare(table, found.kept, found.duration_s, found.wait_s, tally)
+    keep = np.flatnonzero(found.kept)
+    vc = table.text("vc") if part.vc is None else np.full(len(table), part.vc, dtype=object)
+    columns = {
+        "job_id": part.prefix + table.text("job_id")[keep], "user": table.text("user")[keep],
+        "vc": part.prefix + vc[keep] if part.vc is None else vc[keep],
+        "submit_s": submit_s[keep], "duration_s": found.duration_s[keep], "wait_s": found.wait_s[keep],
+        "num_gpus": gpus[keep], "worker_gpus": _workers(table, gpus, keep, tally),
+        "status": status.canonical(table.text("state").tolist(), table.source, table.lines)[keep],
+    }
+    for name, values in columns.items():
+        jobs.columns.setdefault(name, []).append(values)
+    jobs.lines.append(table.lines[keep])
+    jobs.rows_read += len(table)
+
+
+def _times(table: Table, name: str, clock: Clock) -> np.ndarray:
+    cells = table.text(name)
+    return clock(np.where(cells == NOT_YET, "", cells), lambda i: table.where(i, name))
+
+
+def _workers(table: Table, gpus: np.ndarray, keep: np.ndarray, tally: Tally) -> np.ndarray:
+    """GPUs on one node: gpu_num / node_num, or 1 (anywhere) where that is no whole number that a node has."""
+    nodes = table.number("node_num", integer=True, high=1e6, blank=True)[keep]
+    each = np.divide(gpus[keep], nodes, out=np.full(len(keep), np.nan), where=nodes > 0)
+    whole = (each == np.floor(each)) & (each <= NODE_GPUS)
+    tally.rows("jobs whose GPUs do not lie evenly on their nodes: may lie anywhere", keep[~whole])
+    return np.where(whole, each, 1.0)
+
+
+def _compare(table: Table, kept: np.ndarray, duration_s: np.ndarray, wait_s: np.ndarray, tally: Tally) -> None:
+    """Count where the log's own duration and queue are not what its times say (by more than a second)."""
+    own = table.number("duration", low=-LONGEST_RUN_S, high=LONGEST_RUN_S, blank=True)
+    off = kept & (np.abs(own - duration_s) > 1)
+    queued = off & (np.abs(own - duration_s - wait_s) <= 1)
+    tally.rows("rows whose duration has the queueing in it: end - start is used", queued)
+    tally.rows("rows whose duration is not end - start: end - start is used", off & ~queued)
+    queue = table.number("queue", low=-LONGEST_RUN_S, high=LONGEST_RUN_S, blank=True)
+    tally.rows("rows whose queue is not start - submission: start - submission is used",
+               kept & (np.abs(queue - wait_s) > 1))
+
+
+def folders_with(path: Path, name: str) -> list[Path]:
+    """Files of that name in a folder or one level below it, sorted.
+
+    Raises
+    ------
+    TraceError
+        There is none.
+    """
+    found = [path / name] if (path / name).is_file() else sorted(path.glob(f"*/{name}"))
+    if not found:
+        raise TraceError(f"no {name} in the folder", where=str(path), got=", ".join(sorted(
+            p.name for p in path.iterdir())[:10]), allowed=f"{name}, or folders that each have one")
+    return found
