@@ -93,6 +93,9 @@ class RunConfig(Settings):
     format: str | None = setting(None, "format of the trace file; left out: told from its content")
     read: dict[str, str] = setting(
         {}, "options of the trace's reader (hetsim trace formats)", allowed="name = value, for each option")
+    gpu_types: dict[str, str] = setting(
+        {}, "GPU types that the trace names, and what they are taken for, such as G2 = A10",
+        allowed="type of the trace = type of the catalogue")
     submitted_from: str | None = setting(
         None, "only jobs submitted from then on: seconds on the trace's clock, 36h, 7d, or a date in its zone",
         allowed=_MOMENT)
@@ -143,7 +146,7 @@ class RunConfig(Settings):
     def _moment(cls, moment: Any) -> Any:
         return str(moment) if _is_number(moment) or isinstance(moment, date) else moment  # TOML has dates of its own
 
-    @field_validator("read", "assign_with", mode="before")
+    @field_validator("read", "gpu_types", "assign_with", mode="before")
     @classmethod
     def _options(cls, options: Any) -> Any:
         if not isinstance(options, dict):
@@ -208,7 +211,7 @@ def load_config(path: str | Path | None = None, overrides: Mapping[str, Any] | N
         File with the sections [run], [policy] and [engine], each optional.
     overrides : mapping, optional
         Values that win over the file: `seed`, `policy.NAME`, `engine.NAME`, `engine.quotas.VC`, `read.NAME`,
-        `assign_with.NAME` (`run.seed` is the same as `seed`). A value of None counts as not given.
+        `gpu_types.NAME`, `assign_with.NAME` (`run.seed` is the same as `seed`). A value of None counts as not given.
 
     Raises
     ------
@@ -273,7 +276,7 @@ def _sections(file: Mapping[str, Any], source: str) -> dict[str, Any]:
 def _put(data: dict[str, Any], name: str, value: Any) -> None:
     """Set one value by its dotted name; tables on the way are made. (The name of a quota may have dots.)"""
     section, dot, rest = name.partition(".")
-    if dot and section in ("read", "assign_with"):
+    if dot and section in ("read", "gpu_types", "assign_with"):
         table = data.setdefault(section, {})
         if isinstance(table, dict):  # else the file has a value where a table belongs: `checked` says so
             data[section] = {**table, rest: value}

@@ -71,6 +71,7 @@ def read_trace(config: RunConfig) -> Trace:
         See `traces.load.load_trace`, `traces.synthetic.generate`, `traces.select.Selection` and `traces.recipes`.
     """
     chosen = Selection(
+        gpu_types=config.gpu_types,
         submitted_from=config.submitted_from, submitted_to=config.submitted_to, status=tuple(config.status),
         vc=tuple(config.vc), user=tuple(config.user), gangs=config.gangs,
         jobs=None if config.trace in GENERATORS else config.jobs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -33,6 +33,9 @@ class Selection:
 
     Attributes
     ----------
+    gpu_types : mapping of str to str
+        GPU types of the log and what they are taken for, such as G2: A10, alone or among alternatives; an empty name
+        lifts the demand for that type (and, among alternatives, any demand).
     submitted_from, submitted_to : number or str, optional
         Jobs submitted at or after the one, and before the other. A number is seconds on the clock of `submit_s`, also
         written 90min, 36h or 7d; a date (2017-10-09, or 2017-10-09 07:00:00) is read in the zone of the trace. Times
@@ -48,6 +51,7 @@ class Selection:
         The first so many of what is left, by time of submission.
     """
 
+    gpu_types: Mapping[str, str] = field(default_factory=dict)
     submitted_from: float | str | None = None
     submitted_to: float | str | None = None
     status: tuple[str, ...] = ()
@@ -58,8 +62,9 @@ class Selection:
 
     def text(self) -> str:
         """The selection in words; empty where it takes all."""
-        words = [f"submitted {word} {bound}" for word, bound in
-                 (("from", self.submitted_from), ("before", self.submitted_to)) if bound is not None]
+        words = [f"{old} taken for {new or 'any type'}" for old, new in self.gpu_types.items()]
+        words += [f"submitted {word} {bound}" for word, bound in
+                  (("from", self.submitted_from), ("before", self.submitted_to)) if bound is not None]
         words += [f"{name} {', '.join(kept)}" for name, kept in
                   (("status", self.status), ("vc", self.vc), ("user", self.user)) if kept]
         words += ["gangs split"] * (self.gangs == "split")
@@ -82,7 +87,7 @@ class Selection:
         for name, wanted in (("vc", self.vc), ("user", self.user)):
             if wanted:
                 _known(name, wanted, list(dict.fromkeys(getattr(trace, name).tolist())), trace)
-        trace = self._in_window(trace)
+        trace = self._in_window(_renamed(trace, self.gpu_types))
         for name, wanted in (("status", self.status), ("vc", self.vc), ("user", self.user)):
             if wanted:
                 keep = pd.Series(getattr(trace, name), dtype=object).isin(wanted).to_numpy()
@@ -110,6 +115,23 @@ class Selection:
             trace = _kept(trace, ~late, f"only jobs submitted before {self.submitted_to}",
                           {"jobs submitted after the window": late})
         return trace
+
+
+def _renamed(trace: Trace, gpu_types: Mapping[str, str]) -> Trace:
+    """GPU types taken for others: see `Selection`."""
+    if not gpu_types:
+        return trace
+    codes, wishes = pd.factorize(trace.gpu_type)
+    words = [wish.split("|") for wish in wishes]
+    _known("GPU type", list(gpu_types), sorted({word for wish in words for word in wish} - {""}), trace)
+    taken = [[gpu_types.get(word, word) for word in wish] for wish in words]
+    names = np.array(["" if "" in wish else "|".join(dict.fromkeys(wish)) for wish in taken], dtype=object)
+    tally = Tally(trace.job_id, "job")
+    for old, new in gpu_types.items():
+        hit = np.array([old in wish for wish in words])[codes]
+        tally.rows(f"{ASKED_FOR}jobs that ask for {old}: taken for {new or 'any type'}", hit)
+    note = "GPU types: " + ", ".join(f"{old} taken for {new or 'any'}" for old, new in gpu_types.items())
+    return trace.replace(_with(trace, note, tally), gpu_type=names[codes])
 
 
 def head(trace: Trace, jobs: int) -> Trace:

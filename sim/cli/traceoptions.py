@@ -17,6 +17,9 @@ OPTIONS: dict[str, Any] = {
     "format": Annotated[str | None, typer.Option("--format", help=FORMAT)],
     "read": Annotated[list[str] | None, typer.Option(
         "--read", metavar="NAME=VALUE", help="An option of the format, see `hetsim trace formats`; may be repeated.")],
+    "gpu_types": Annotated[list[str] | None, typer.Option(
+        "--gpu-type", metavar="NAME=TYPE", help="A GPU type that the trace names, and what it is taken for, such as "
+        "G2=A10 (G2= for any); may be repeated.")],
     "submitted_from": Annotated[str | None, typer.Option(
         "--from", metavar="TIME", help="Only jobs submitted from then on: seconds on the trace's clock, 36h, 7d, or a "
         "date such as 2017-10-09 in its zone.")],
@@ -44,9 +47,10 @@ OPTIONS: dict[str, Any] = {
         "lays the trace over itself.  [compress]")],
 }
 
-_FLAGS = {"submitted_from": "--from", "submitted_to": "--to", "load_by": "--load-by", "assign_with": "--assign-with"}
+_FLAGS = {"submitted_from": "--from", "submitted_to": "--to", "load_by": "--load-by", "assign_with": "--assign-with",
+          "gpu_types": "--gpu-type"}
 #: Settings that are tables, given as NAME=VALUE.
-_TABLES = ("read", "assign_with")
+_TABLES = ("read", "gpu_types", "assign_with")
 
 
 def reads_a_trace(command: Callable[..., None]) -> Callable[..., None]:
@@ -74,7 +78,7 @@ def settings(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        --read or --assign-with without a value, or the same name twice.
+        --read, --gpu-type or --assign-with without a value, or the same name twice.
     """
     from sim.config import ConfigError
 

@@ -276,3 +276,17 @@ def test_a_week_of_the_real_philly_file(data_dir):
     one = taken(trace, vc=("ee9e8c",))
     assert len(one) == 1_511 and set(one.vc) == {"ee9e8c"}
     assert scale_load(one, 320, 0.5 * offered_load(one, 320), "thin").provenance.notes[-1].startswith("7")
+
+
+def test_gpu_types_that_the_log_made_up_are_taken_for_others():
+    columns = {"job_id": list("abcd"), "submit_s": [0, 1, 2, 3], "duration_s": [1] * 4, "num_gpus": [1] * 4,
+               "gpu_type": ["G2", "G2|T4", "T4", ""]}
+    trace = Selection(gpu_types={"G2": "A10"}).apply(Trace.from_columns(columns))
+    assert trace.gpu_type.tolist() == ["A10", "A10|T4", "T4", ""]
+    assert trace.provenance.counts == {"as asked, jobs that ask for G2: taken for A10": 2}
+    merged = Selection(gpu_types={"G2": "T4"}).apply(Trace.from_columns(columns))
+    assert merged.gpu_type.tolist() == ["T4", "T4", "T4", ""]
+    lifted = Selection(gpu_types={"G2": ""}).apply(Trace.from_columns(columns))
+    assert lifted.gpu_type.tolist() == ["", "", "T4", ""]
+    with pytest.raises(TraceError, match="did you mean 'G2'"):
+        Selection(gpu_types={"G1": "A10"}).apply(Trace.from_columns(columns))
