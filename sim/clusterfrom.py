@@ -127,7 +127,7 @@ class Types:
             *(f"{gpus:,} GPUs of {word or 'a type that is not told'}: taken as {STAND_IN}, a slow stand-in; say what "
               f"they are with --type {f'{word}=' if word else ''}TYPE" for word, gpus in self._assumed.items()),
             *(f"{word} is {name} here: jobs that ask for {word} by name find none"
-              for word, name in self._named.items() if word and _ours(word) != name),
+              for word, name in self._named.items() if word and _ours(word) != name and not word[0].isdigit()),
         ]
 
 

@@ -132,7 +132,8 @@ class RunConfig(Settings):
         "tuned", "how well jobs use GPUs (work = iterations): tuned, eager, scripts, or a file that hetsim perf "
         "--calibrate made", min_length=1)
     measured: str | None = setting(
-        None, "file of measured rates: jobs whose model it has run at these (work = iterations)", min_length=1)
+        None, "file or folder of measured rates: jobs whose model it has run at these (work = iterations)",
+        min_length=1)
     measured_gaps: Literal["refuse", "interpolate", "amdahl", "linear"] = setting(
         "interpolate", "rates that were not measured: refuse; interpolate between those of the same model and GPU "
         "type; or go beyond them, too (amdahl, linear)")

@@ -71,7 +71,8 @@ class Referee:
         best = self._widest(mask, milli, worker)
         if need > best:
             wish = self._trace.gpu_type[row] or "any one type"
-            return (f"asks for {need} slots of {milli / 1000:g} GPU on {wish}; the cluster has {best}"
+            together, so = (f", {worker} at a time on a node", " that lie so") if worker > 1 else ("", "")
+            return (f"asks for {need} slots of {milli / 1000:g} GPU on {wish}{together}; the cluster has {best}{so}"
                     f"{self._from_now_on()}")
         return ""
 

@@ -100,6 +100,10 @@ def _ahead(value: np.ndarray) -> np.ndarray:
     return np.maximum.accumulate(value[::-1])[::-1]
 
 
+def _moment(time_s: float) -> str:
+    return "from the beginning" if np.isneginf(time_s) else f"at {time_s:.12g} s"
+
+
 def make_timetable(
     cluster: ClusterSpec, vc_names: tuple[str, ...], config: EngineConfig, start_s: float
 ) -> Timetable:
@@ -228,7 +232,7 @@ def _counted(capacity: Capacity, cluster: ClusterSpec, where: str, notes: list[s
         if counts.max() > gpus[-1]:
             raise ClusterError(
                 "more GPUs are counted than the cluster has", where=where,
-                got=f"{counts.max()} GPUs{f' of {kind}' if kind else ''} at {time_s[counts.argmax()]:.12g} s",
+                got=f"{counts.max()} GPUs{f' of {kind}' if kind else ''} {_moment(time_s[counts.argmax()])}",
                 allowed=f"up to {gpus[-1]}", todo="Make the cluster as large as it ever was: hetsim cluster from.",
             )
         for now_s, count in zip(time_s.tolist(), counts.tolist(), strict=True):

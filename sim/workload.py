@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from sim.performance.tables import SOURCES, load_table
 from sim.progress import Modelled, Recorded, Truth, reference_layout
 from traces.assign import ModelChoice, assign
 from traces.errors import TraceError, did_you_mean
-from traces.load import load_trace, scale_load
+from traces.load import file_hash, load_trace, scale_load
 from traces.recipes import assign_recipe
 from traces.select import Selection
 from traces.synthetic.generate import GENERATORS, generate
@@ -26,6 +25,9 @@ from traces.trace import Trace
 
 DEFAULT_JOBS, DEFAULT_LOAD = 5_000, 0.7
 """Of the built-in traces; a file is taken whole and at the times that it has."""
+
+#: GPU type on which the durations of a generated trace were recorded, where it is not that of all others.
+DEFAULT_REFERENCE = {"acme": "A100-80"}
 
 DEFAULT_CLUSTER = {"philly": "gavel", "pai": "mixed", "helios": "helios", "acme": "acme"}
 
@@ -53,12 +55,15 @@ class Workload:
 
 def resolved(config: RunConfig) -> RunConfig:
     """Fill in what a built-in trace is given where the user said nothing: 5,000 jobs, a load of 0.7, and a cluster
-    that has the GPU types that its jobs ask for."""
+    that has the GPU types that its jobs ask for. Acme's durations were recorded on A100-80, all others' on V100."""
     if config.trace not in GENERATORS:
         return config
     load = DEFAULT_LOAD if config.load is None and config.jobs != 1 else config.load
     cluster = config.cluster if "cluster" in config.model_fields_set else DEFAULT_CLUSTER[config.trace]
-    return config.model_copy(update={"jobs": config.jobs or DEFAULT_JOBS, "load": load, "cluster": cluster})
+    told = "reference" in config.model_fields_set or config.work == "recorded"
+    reference = config.reference if told else DEFAULT_REFERENCE.get(config.trace, config.reference)
+    return config.model_copy(update={
+        "jobs": config.jobs or DEFAULT_JOBS, "load": load, "cluster": cluster, "reference": reference})
 
 
 def read_trace(config: RunConfig) -> Trace:
@@ -76,6 +81,9 @@ def read_trace(config: RunConfig) -> Trace:
         vc=tuple(config.vc), user=tuple(config.user), gangs=config.gangs,
         jobs=None if config.trace in GENERATORS else config.jobs,
     )
+    for name in config.gpu_types.values():
+        if name:
+            gpu_type(name)  # refused here, not when the jobs that ask for it have been rejected
     trace = chosen.apply(_whole_trace(config))
     if config.assign is None:
         if config.assign_with:
@@ -87,6 +95,9 @@ def read_trace(config: RunConfig) -> Trace:
 
 def _whole_trace(config: RunConfig) -> Trace:
     if config.trace not in GENERATORS:
+        if (near := did_you_mean(config.trace, GENERATORS)) and not Path(config.trace).exists():
+            raise TraceError("no such file, nor generated trace", got=config.trace, todo=near,
+                             allowed="a file, or " + ", ".join(GENERATORS))
         return load_trace(config.trace, config.format, **config.read)
     known = GENERATORS[config.trace].options
     for name in config.read:
@@ -170,7 +181,7 @@ def with_measured(
             got=f"{sum(n for n, _ in without_work)} jobs; first: {first.got}", allowed=first.allowed,
             todo=f"Name a type on which they were measured with --reference (now {reference.name}). {first.todo}",
         )
-    digest = hashlib.sha256(Path(table.source).read_bytes()).hexdigest()[:16]
+    digest = file_hash(Path(table.source))[:16]
     how = ", ".join(f"{sources[source]} {source}" for source in SOURCES)
     total = sum(map(len, rows_of.values()))
     notes = [
@@ -254,6 +265,7 @@ def with_models(trace: Trace, performance: Performance, reference: GpuType, seed
     if bare.any():
         note = f"{int(bare.sum())} jobs of measured job types have no batch size, and need none"
         trace = _noted(trace, note, batch_size=np.where(bare, 1, trace.batch_size))
+    trace = _own_iterations(trace, set(table.job_types) if table is not None else set())
     known = np.array([performance.known(model) for model in trace.model.tolist()]) & (trace.batch_size > 0)
     if known.all():
         return trace
@@ -269,6 +281,21 @@ def with_models(trace: Trace, performance: Performance, reference: GpuType, seed
         iterations = np.where(known | ~named, trace.work_iters, np.nan)  # of another model
         trace = _noted(trace, note, model=model, batch_size=np.where(known, trace.batch_size, 0), work_iters=iterations)
     return assign(trace, model_choices(performance, reference), seed)
+
+
+def _own_iterations(trace: Trace, measured: set[str]) -> Trace:
+    """Without the iterations that were counted at rates of another source, but for models with measured rates.
+
+    At the rates of the zoo they would be other work than was recorded, by several times; the run time is the work.
+    """
+    if not trace.provenance.rates:
+        return trace
+    modelled = np.array([model not in measured for model in trace.model.tolist()]) & ~np.isnan(trace.work_iters)
+    if not modelled.any():
+        return trace
+    note = (f"{int(modelled.sum())} jobs have iterations at the rates of {trace.provenance.rates}, and no measured "
+            "rate here (--measured): their work is their run time")
+    return _noted(trace, note, work_iters=np.where(modelled, np.nan, trace.work_iters))
 
 
 def gpus_by_type(cluster: ClusterSpec) -> dict[str, int]:

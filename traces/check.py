@@ -93,8 +93,8 @@ def _of_jobs(trace: Trace, longer_than_s: float) -> Iterator[tuple[str, np.ndarr
     yield f"jobs longer than {longer_than_s:g} s: is the unit seconds?", trace.duration_s > longer_than_s
     yield "jobs submitted before time 0", trace.submit_s < 0
     yield "jobs on a fraction of a GPU", trace.gpu_milli < 1000
-    yield "gangs of several workers", (worker > 1) & (trace.worker_gpus > 1)
-    yield "jobs whose end is not known", trace.status == "unknown"
+    yield "gangs of several workers that each need several GPUs of one node", (worker > 1) & (trace.worker_gpus > 1)
+    yield "jobs whose end is not known", _lacking(trace.status != "unknown")
     yield "jobs tried more than once", trace.attempts > 1
     yield "jobs without an estimate", _lacking(known)
     yield "jobs whose estimate is below their run time", known & (trace.estimate_s < trace.duration_s)

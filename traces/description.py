@@ -34,6 +34,7 @@ def description(trace: Trace, selection: str, recipe: Mapping[str, Any] | None) 
         "rows_read": about.rows_read, "counts": dict(about.counts),
         "first": {what: list(places) for what, places in about.first.items()}, "notes": list(about.notes),
         "epoch_s": about.epoch_s, "tz": about.tz, "date_is_real": about.date_is_real,
+        "rates": about.rates,
         "window_s": None if about.window_s is None else list(about.window_s),
         "units": {c.name: c.unit for c in COLUMNS if c.unit},
     }
@@ -83,7 +84,7 @@ def described(path: Path, rows: int) -> tuple[Provenance, str]:
             seed=None if seed is None else int(seed),
             counts={what: int(count) for what, count in _is(dict, about["counts"]).items()},
             first={what: tuple(map(str, places)) for what, places in _is(dict, about.get("first", {})).items()},
-            notes=(*notes, *map(str, _is(list, about["notes"]))), tz=tz,
+            notes=(*notes, *map(str, _is(list, about["notes"]))), tz=tz, rates=_is(str, about.get("rates", "")),
             epoch_s=None if epoch_s is None else _time_s(epoch_s), date_is_real=bool(about.get("date_is_real", True)),
             window_s=None if window_s is None else (_time_s(window_s[0]), _time_s(window_s[1])),
         )

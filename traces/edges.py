@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from traces.select import asked_for
 from traces.trace import Trace
 
 REACH = (0.5, 0.9, 0.99)
 """Quantiles of the run time that say how far back from its end a log is looked at."""
+ENOUGH = 100
+"""Jobs before that a statement about the last ones rests on, at least, and at least as many as these."""
 FILL = 0.05
 """Part of the time of submissions that is compared with the rest, at the beginning."""
 
@@ -32,7 +35,8 @@ def edges(trace: Trace, demand_gpu_s: np.ndarray) -> dict[str, Any]:
         begin_s, end_s, known (whether the log says so); submitted_before: jobs; end_after: jobs that end after the end,
         gpu_share (their part of all GPU time), beyond_share (the part after the end); unknown_status: jobs; late: a row
         for each run time X at the quantiles `REACH`: within_s (X), jobs (submitted in the last X), longer (how many of
-        them run longer than X), expected (how many would, if they were like those submitted before), missing
+        them run longer than X), expected (how many would, if they were like those submitted before, of which there must
+        be `ENOUGH`; none where jobs were chosen, since the end is then the user's), missing
         (expected - longer where it is more than three standard deviations, sqrt(expected), else 0); fill: GPUs that run
         in the first `FILL` of the time of submissions over those in the rest (1: the cluster was as full as later;
         None: nothing runs).
@@ -53,7 +57,7 @@ def edges(trace: Trace, demand_gpu_s: np.ndarray) -> dict[str, Any]:
             "beyond_share": float((demand_gpu_s * part).sum()) / total if total > 0 else 0.0,
         },
         "unknown_status": int((trace.status == "unknown").sum()),
-        "late": _late(submit_s, trace.duration_s, end_s),
+        "late": [] if any(asked_for(what) for what in about.counts) else _late(submit_s, trace.duration_s, end_s),
         "fill": _fill(starts_s, ends_s, trace.num_gpus * trace.gpu_milli / 1000.0, submit_s),
     }
 
@@ -81,7 +85,8 @@ def _late(submit_s: np.ndarray, duration_s: np.ndarray, end_s: float) -> list[di
     rows = []
     for reach_s in np.unique(np.quantile(duration_s, REACH)):
         late = submit_s > end_s - reach_s
-        if reach_s <= 0 or not late.any() or late.all():
+        before = int((~late).sum())
+        if reach_s <= 0 or not late.any() or before < max(ENOUGH, int(late.sum())):
             continue
         longer = int((duration_s[late] > reach_s).sum())
         expected = float((duration_s[~late] > reach_s).mean()) * int(late.sum())

@@ -84,6 +84,9 @@ class Selection:
             raise TraceError("value not allowed", where="gangs", got=self.gangs, allowed=", ".join(GANGS),
                              todo=did_you_mean(self.gangs, GANGS))
         _known("status", self.status, STATUSES, trace)
+        if self.status and "unknown" not in self.status and (trace.status == "unknown").all():
+            raise TraceError("no status is recorded", where=trace.provenance.source, got=", ".join(self.status),
+                             allowed="status unknown, which all jobs have")
         for name, wanted in (("vc", self.vc), ("user", self.user)):
             if wanted:
                 _known(name, wanted, list(dict.fromkeys(getattr(trace, name).tolist())), trace)
@@ -146,7 +149,10 @@ def head(trace: Trace, jobs: int) -> Trace:
         raise TraceError("no jobs left", where="jobs", got=jobs, allowed="1 or more")
     if jobs >= len(trace):
         return trace
-    return replace(trace.select(slice(0, jobs)), provenance=noted(trace, f"first {jobs} of {len(trace)} jobs"))
+    tally = Tally(trace.job_id, "job")
+    tally.rows(f"{ASKED_FOR}left out: jobs after the first {jobs}", np.arange(jobs, len(trace)))
+    about = _with(trace, f"first {jobs} of {len(trace)} jobs", tally)
+    return replace(trace.select(slice(0, jobs)), provenance=about)
 
 
 def split_gangs(trace: Trace) -> Trace:
@@ -222,9 +228,9 @@ def _known(name: str, wanted: Sequence[str], there: Sequence[str], trace: Trace)
     for word in wanted:
         if word not in known:
             named = [text for text in there if text]
-            raise TraceError(f"no such {name}", where=trace.provenance.source, got=word,
-                             allowed=", ".join(named[:20]) + (", …" if len(named) > 20 else "") or "none is recorded",
-                             todo=did_you_mean(word, named))
+            todo = "Name each by itself." if "," in word else did_you_mean(word, named)
+            raise TraceError(f"no such {name}", where=trace.provenance.source, got=word, todo=todo,
+                             allowed=", ".join(named[:20]) + (", …" if len(named) > 20 else "") or "none is recorded")
 
 
 def _kept(trace: Trace, keep: np.ndarray, note: str, left_out: Mapping[str, np.ndarray]) -> Trace:

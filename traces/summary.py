@@ -23,7 +23,7 @@ def _whole(summary: Mapping[str, Any]) -> Iterator[str]:
     about = summary["provenance"]
     yield f"{about['source']} ({about['format']})"
     users = f"{summary['users']:,} users" if summary["users"] else "users are not recorded"
-    yield _line("jobs", f"{summary['jobs']:,} of {about['rows_read']:,} rows read; {users}")
+    yield _line("jobs", f"{summary['jobs']:,}; {about['rows_read']:,} rows were read; {users}")
     yield _line("rule", about["rule"])
     if about["options"]:
         yield _line("read with", ", ".join(f"{name} = {value}" for name, value in about["options"].items()))
@@ -103,7 +103,8 @@ def _load(summary: Mapping[str, Any]) -> Iterator[str]:
     if "load" not in summary:
         return
     load = summary["load"]
-    yield _line("offered load", f"{load['total']:.3f} in all")
+    lacking = ", types that are not there included" if load["gpu_hours_without_type"] > 0 else ""
+    yield _line("offered load", f"{load['total']:.3f} in all{lacking}")
     for name, value in load["by_type"].items():
         notice = ": above 1, its queue grows" if value > 1 else ""
         yield _line("offered load", f"{value:.3f} on {name}{notice}")

@@ -27,7 +27,8 @@ class Provenance:
     see `traces.tally.Tally`. `rule` states what duration_s is in this trace; `options` are those of the reader, as
     used, and `sha256` is that of the file. `epoch_s` is the POSIX time of submit_s = 0, None where the source has no
     calendar; hours and weekdays are to be read in zone `tz`; where not `date_is_real` they are true and the date is
-    made up. `window_s` is when the log begins and ends, on the clock of submit_s, where that is known.
+    made up. `rates` says at whose rates work_iters were counted, where not at those of this simulator: at other rates
+    they are other work. `window_s` is when the log begins and ends, on the clock of submit_s, where that is known.
     """
 
     source: str = "memory"
@@ -44,6 +45,7 @@ class Provenance:
     tz: str = "UTC"
     date_is_real: bool = True
     window_s: tuple[float, float] | None = None
+    rates: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,14 @@ import numpy as np
 
 from traces.errors import TraceError, did_you_mean
 from traces.schema import COLUMNS, MAX_TIME_S
-from traces.select import MOST_JOBS, noted
+from traces.select import ASKED_FOR, MOST_JOBS, noted
 from traces.trace import Trace
 
 MIN_LOAD = 1e-6
 """A load below it is a typing error: the cluster would do nothing all day."""
+
+FURTHEST = 1.5
+"""Factor within which thinning and repeating must come to the load asked for: they take whole jobs."""
 
 DAY_S, WEEK_S = 86_400.0, 604_800.0
 JITTER_S = 1800.0
@@ -74,7 +77,8 @@ def scale_load(trace: Trace, capacity_gpus: float, load: float, by: str = "compr
     Raises
     ------
     TraceError
-        A way or load that is not allowed or cannot be reached so, no GPU time, or all jobs come at once.
+        A way or load that is not allowed or cannot be reached so (within `FURTHEST`), no GPU time, or all jobs come at
+        once.
     """
     if by not in WAYS:
         raise TraceError("value not allowed", where="load_by", got=by, allowed=", ".join(WAYS),
@@ -87,8 +91,18 @@ def scale_load(trace: Trace, capacity_gpus: float, load: float, by: str = "compr
                          got="no GPU time" if now == 0 else "all jobs submitted at once",
                          allowed="jobs with run times, submitted at different times")
     scaled, how = WAYS[by](trace, load / now, seed)
-    note = f"{how}: load {now:.4g} to {offered_load(scaled, capacity_gpus):.4g} on {capacity_gpus:,.4g} GPUs"
-    return replace(scaled, provenance=noted(scaled, note))
+    reached = offered_load(scaled, capacity_gpus)
+    if not load / FURTHEST <= reached <= load * FURTHEST:
+        raise TraceError("the load cannot be reached by whole jobs", where=f"load, by {by}", got=f"{reached:.4g}",
+                         allowed=f"{load:g}, within a factor of {FURTHEST:g}", todo="Take more jobs, or compress.")
+    asked = "" if abs(reached / load - 1) < 0.01 else f" (asked: {load:g})"
+    note = f"{how}: load {now:.4g} to {reached:.4g}{asked} on {capacity_gpus:,.4g} GPUs"
+    if len(scaled) == len(trace):
+        return replace(scaled, provenance=noted(scaled, note))
+    counts = dict(scaled.provenance.counts)
+    kind = ASKED_FOR + ("left out: jobs, to thin the load" if by == "thin" else "added: copies of jobs")
+    counts[kind] = counts.get(kind, 0) + abs(len(scaled) - len(trace))
+    return replace(scaled, provenance=replace(noted(scaled, note), counts=counts))
 
 
 def _compressed(trace: Trace, ratio: float, seed: int) -> tuple[Trace, str]:

@@ -141,7 +141,12 @@ def convert(
     content, _, config = _trace(trace, cluster, which)
     recipe = _recipe(config, cluster)
     write_trace(content, to, recipe={"settings": recipe, "command": command_line(recipe, str(to))})
-    print(f"{to}: {len(content):,} jobs, description in {to.name}.json")
+    print(f"{to}: {len(content):,} jobs, description in {sidecar(to)}")
+    about = content.provenance
+    for what, count in about.counts.items():
+        print(f"  counted  {count:,} {what}")
+    for note in about.notes:
+        print(f"  note     {note}")
 
 
 def _recipe(config: RunConfig, cluster: str | None) -> dict[str, Any]:
@@ -187,6 +192,9 @@ def again(
         if to.exists() and not force:
             raise HetsimError("the file is there already", where=str(to), todo="Replace it with --force.")
     which = {name: value for name, value in recipe.items() if name not in ("trace", "cluster")}
+    beside = description.parent / recipe["trace"]
+    if beside.exists() and not Path(recipe["trace"]).exists():  # called from another folder than it was made in
+        recipe = recipe | {"trace": str(beside)}
     content, _, _ = _trace(recipe["trace"], recipe.get("cluster"), which)
     if to is not None:
         write_trace(content, to, recipe={"settings": recipe, "command": command_line(recipe, str(to))})

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from sim.config import RunConfig
     from sim.simulate import RunResult
     from sim.workload import Workload
+    from traces.trace import Trace
+
+
+MOSTLY_AFTER = 0.5
+"""Share of the GPU time after the last submission above which a run is mostly the emptying of its cluster."""
 
 
 @reads_a_trace
@@ -25,7 +30,8 @@ def run(
     which: dict[str, Any],
     policy: Annotated[str | None, typer.Option(help="Scheduler, see `hetsim policies`.  [hetero]")] = None,
     trace: Annotated[str | None, typer.Option(help=f"{TRACE}  [philly]")] = None,
-    cluster: Annotated[str | None, typer.Option(help=f"{CLUSTER}  [gavel; for the pai trace: mixed]")] = None,
+    cluster: Annotated[str | None, typer.Option(
+        help=f"{CLUSTER}  [gavel; for the generated pai: mixed, for helios and acme: their own]")] = None,
     out: Annotated[str | None, typer.Option(help="Folder of the results.  [a new one in runs/]")] = None,
     work: Annotated[str | None, typer.Option(
         help="What a job must do: 'iterations' of a model, as fast as its GPUs allow, or its 'recorded' run "
@@ -107,7 +113,7 @@ def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResul
         with nullcontext() if quiet else console.reading(Path(config.trace)):
             workload = prepare(config, cluster)
         if not quiet:
-            _tell(_about(workload, cluster))
+            _tell(_about(workload, cluster) + _quota_loads(config, workload.trace, cluster))
         result = _simulate(config, policy, cluster, workload, quiet)
         if not quiet:
             _tell(result.info.get("timetable", {}).get("notes", []))
@@ -201,9 +207,38 @@ def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
             lines.append(f"load {by_speed:.2f} by modelled speed, above 1: queues grow")
     lacking = load["gpu_hours_without_type"]
     lines += [f"{lacking:,.1f} GPU-hours ask for GPU types that {cluster.name} lacks"] if lacking > 0 else []
-    if options := trace.provenance.options:
+    if options := {name: value for name, value in trace.provenance.options.items() if value != ""}:
         lines.append("trace: read with " + ", ".join(f"{name} = {value}" for name, value in options.items()))
+    gpus = trace.num_gpus * (trace.gpu_milli / 1000.0)
+    late_s = np.clip(trace.submit_s + trace.duration_s - trace.submit_s[-1], 0, trace.duration_s)
+    after = float(late_s @ gpus) / max(float(trace.duration_s @ gpus), 1e-9)
+    if after > MOSTLY_AFTER and arrivals_s > 0:
+        lines.append(f"{after:.0%} of the GPU time comes after the last submission even if no job waits: the load "
+                     "holds while jobs come, and they are few for so many GPUs (--jobs)")
     return lines + [f"trace: {note}" for note in trace.provenance.notes] + _compiling()
+
+
+def _quota_loads(config: RunConfig, trace: Trace, cluster: ClusterSpec) -> list[str]:
+    """Virtual clusters that ask for more than their quota gives while jobs come: their queues grow whatever is free."""
+    import numpy as np
+
+    from sim.timetable import make_timetable
+
+    engine, first, last = config.engine, float(trace.submit_s[0]), float(trace.submit_s[-1])
+    if (not engine.quotas and engine.capacity is None) or last <= first:
+        return []
+    names = tuple(dict.fromkeys(trace.vc.tolist()))
+    table = make_timetable(cluster, names, engine, first)
+    demand_gpu_s = trace.num_gpus * (trace.gpu_milli / 1000.0) * trace.duration_s
+    lines = []
+    for vc, changes in table.quotas.items():
+        begins = np.clip([table.time_s[step] for step, _ in changes], first, last)
+        given_gpu_s = float(np.diff([*begins, last]) @ [milli / 1000.0 for _, milli in changes])
+        asked_gpu_s = float(demand_gpu_s[trace.vc == names[vc]].sum())
+        if asked_gpu_s > given_gpu_s:
+            load = f"{asked_gpu_s / given_gpu_s:.2f}" if given_gpu_s > 0 else "without end"
+            lines.append(f"load of virtual cluster {names[vc]!r} on its quota {load}, above 1: its queue grows")
+    return lines
 
 
 def _compiling() -> list[str]:

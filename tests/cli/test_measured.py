@@ -148,7 +148,7 @@ HOSTILE: dict[str, tuple[str | bytes | None, str]] = {
     "twice": (RATES + "toy,64,A100,4,390\n", "line 4: a point is there twice"),
     "empty": ("", "an empty file"),
     "binary": (bytes(range(256)), "bad.csv: the measured table cannot be read"),
-    "a folder": (None, "a folder"),
+    "an empty folder": (None, "no step times that can be used"),
 }
 
 

@@ -65,7 +65,7 @@ def test_gangs_are_split_and_a_load_is_reached(hetsim, log):
     scaled = described(hetsim, "table.csv", "--cluster", "v100:2", "--load", "0.5")
     assert scaled["load"]["total"] == pytest.approx(0.5)
     assert "submissions stretched by" in scaled["provenance"]["notes"][-1]
-    thin = described(hetsim, "table.csv", "--cluster", "v100:2", "--load", "0.2", "--load-by", "thin", "--seed", "1")
+    thin = described(hetsim, "table.csv", "--cluster", "v100:2", "--load", "0.6", "--load-by", "thin", "--seed", "1")
     assert "jobs kept by a hash of their ids (seed 1)" in thin["provenance"]["notes"][-1]
 
 
@@ -311,3 +311,13 @@ def test_recipes_are_listed_and_one_is_told_in_full(hetsim):
     assert all(name in listed for name in ("gavel", "pollux", "elasticflow", "chronus"))
     assert "--assign-with deadlines" in hetsim("trace", "recipes", "gavel").out
     assert hetsim("trace", "recipes", "gavl").code == 2
+
+
+def test_a_quota_that_is_asked_for_more_than_it_gives_is_told_before_the_run(hetsim, log):
+    """Virtual cluster b asks for 180 GPU-s within 26 h at most: much, where it may hold no GPU most of the time."""
+    (log / "quota.csv").write_text("time_s,vc,gpu_type,gpus\n0,a,,8\n0,b,,0\n93600,b,,8\n")
+    said = hetsim("run", "--trace", "log.csv", "--cluster", "v100:2x8", "--policy", "fifo", "--work", "recorded",
+                  "--set", "engine.capacity=quota.csv", "--out", "out")
+    assert said.code == 0
+    assert "load of virtual cluster 'b' on its quota without end, above 1" in said.err
+    assert "load of virtual cluster 'a'" not in said.err

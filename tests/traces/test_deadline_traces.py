@@ -127,15 +127,33 @@ def test_elasticflow_inputs_of_its_published_results(oracle_dir):
         assert float(theirs[job]["ddl"]) == trace.deadline_s[row]
 
 
-def test_a_job_whose_model_is_replaced_does_not_keep_the_iterations_of_the_other(tmp_path):
-    """Its work is then its run time: 60 s on the reference GPU, as for jobs that never had iterations."""
+def test_iterations_at_rates_of_others_are_work_only_at_measured_rates(tmp_path):
+    """At the zoo's rates 600 iterations of ResNet-50 are not the 60 s that they took there: the run time is the work."""
     from sim.config import RunConfig
     from sim.workload import prepare
     from tests.helpers import nodes
 
     path = written(tmp_path, ELASTIC, "0,0,600,resnet50,150,256,1,60", "1,1,600,deepspeech9,150,256,1,60")
     work = prepare(RunConfig(trace=str(path)), nodes(("V100", 1, 8)))
-    assert work.trace.work_iters[0] == 600 == work.truth.work_total[0]
+    assert np.isnan(work.trace.work_iters).all() and work.true_s == pytest.approx([60, 60], rel=1e-12)
+    assert "2 jobs have iterations at the rates of ElasticFlow's throughputs" in "".join(work.trace.provenance.notes)
+    rates = tmp_path / "throughputs_V100"
+    rates.mkdir()
+    (rates / "resnet50.csv").write_text("global_batch_size,1,2\n256,5,9\n")
+    measured = prepare(RunConfig(trace=str(path), measured=str(rates)), nodes(("V100", 1, 8)))
+    assert measured.truth.work_total[0] == 600 and measured.true_s == pytest.approx([120, 60], rel=1e-12)
+
+
+def test_a_job_whose_model_is_replaced_does_not_keep_the_iterations_of_the_other(tmp_path):
+    from sim.config import RunConfig
+    from sim.workload import prepare
+    from tests.helpers import nodes
+
+    path = tmp_path / "own.csv"
+    path.write_text("job_id,submit_s,duration_s,num_gpus,model,batch_size,work_iters\n"
+                    "a,0,60,1,resnet50,64,600\nb,1,60,1,deepspeech9,64,600\n")
+    work = prepare(RunConfig(trace=str(path)), nodes(("V100", 1, 8)))
+    assert work.truth.work_total[0] == 600
     assert np.isnan(work.trace.work_iters[1]) and work.true_s[1] == pytest.approx(60, rel=1e-12)
 
 

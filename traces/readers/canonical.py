@@ -87,7 +87,8 @@ def read_canonical(path: Path) -> Trace:
     trace = Trace.from_columns(columns, about, rows=rows, row_word="row" if parquet else "line")
     if content and content != trace.content_hash():
         changed = f"the content is not what {sidecar(path).name} describes: edited since it was written"
-        return replace(trace, provenance=replace(about, notes=(*about.notes, changed)))
+        counts = {**about.counts, "files edited since they were described": 1}
+        return replace(trace, provenance=replace(about, notes=(*about.notes, changed), counts=counts))
     return trace
 
 

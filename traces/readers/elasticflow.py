@@ -66,7 +66,8 @@ def read_elasticflow(path: Path) -> Trace:
     tight = keep & (deadline_s < submit_s + duration_s)
     notes = (f"{int(tight.sum())} of {int(keep.sum())} jobs cannot meet their deadline on the GPUs that they ask for",)
     return trace_of(table, columns, keep, tally, format="elasticflow", notes=notes if tight.any() else (),
-                    rule="duration_s as recorded: iterations over the rate measured on the GPUs asked for")
+                    rule="duration_s as recorded: iterations over the rate measured on the GPUs asked for",
+                    rates="ElasticFlow's throughputs on A100")
 
 
 READER = Reader(

@@ -100,7 +100,7 @@ def read_gavel(path: Path, *, throughputs: str = "", gpu_type: str = "v100", unm
                      "one GPU (unmeasured=single keeps them)")
     if len(table) == CUT:
         notes.append(f"exactly {CUT:,} rows: copies of the longer traces are cut there")
-    return trace_of(table, columns, keep, tally, format="gavel", notes=tuple(notes),
+    return trace_of(table, columns, keep, tally, format="gavel", notes=tuple(notes), rates="Gavel's throughputs",
                     rule=f"duration_s: steps over the measured rate on {gpu_type}, with the GPUs asked for")
 
 

@@ -75,6 +75,7 @@ def read_itp(path: Path) -> Trace:
         }
     notes = (f"{len(files)} cluster file(s) read",) + drawn * ("models, batches, iterations and deadlines are drawn",)
     provenance = Provenance(source=str(path), format="itp", rule="duration_s as recorded", notes=notes,
+                            rates="the publishers' throughputs",
                             rows_read=sum(map(len, tables)), counts=total.counts, first=total.first)
     return Trace.from_columns(columns, provenance, rows=np.concatenate([t.lines for t in tables])[keep],
                               row_word="line (of its file)" if several else "line")

@@ -60,7 +60,7 @@ def read_muri(path: Path) -> Trace:
         "batch_size": table.number("batch_size", integer=True, high=1e6) * gpus,
     }
     return trace_of(table, columns, with_gpus(gpus, duration_s, tally), tally, format="muri",
-                    rule="duration_s as recorded (ms / 1000)")
+                    rule="duration_s as recorded (ms / 1000)", rates="Muri's iteration times")
 
 
 READER = Reader(

@@ -111,7 +111,7 @@ READER = Reader(
     header=HEADER,
     read=read_openb,
     side_tables=(
-        SideTable("the nodes of openb", "Read the pods (openb_pod_list_*.csv); this file describes their cluster.",
+        SideTable("the nodes of openb", "Jobs are in openb_pod_list_*.csv; hetsim cluster from FILE makes a cluster.",
                   header=NODE_HEADER),
     ),
 )

@@ -211,7 +211,7 @@ READER = Reader(
     sniff=_knows,
     folders=True,
     side_tables=(
-        SideTable(WHAT[MACHINE], f"Jobs are in {TASK}; this table describes their cluster.",
+        SideTable(WHAT[MACHINE], f"Jobs are in {TASK}; hetsim cluster from FILE makes a cluster of this.",
                   sniff=lambda head: table_of(head.path) == MACHINE),
         SideTable(WHAT[METRIC], f"Jobs are in {TASK}.", sniff=lambda head: table_of(head.path) == METRIC),
         SideTable("column names of a PAI table", f"Jobs are in {TASK}.", names=tuple(f"{n}.header" for n in COLUMNS)),

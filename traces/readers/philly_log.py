@@ -284,9 +284,9 @@ READER = Reader(
     },
     sniff=_sniff,
     side_tables=(
-        SideTable("Philly's list of machines", "Read it with traces.machines.philly.read_machines.",
+        SideTable("Philly's list of machines", "hetsim cluster from FILE makes a cluster of it.",
                   header=("machineId", "number of GPUs", "single GPU mem")),
-        SideTable("Philly's samples of GPU, CPU or memory use", "Read them with traces.machines.philly.",
+        SideTable("Philly's samples of GPU, CPU or memory use", "Read them with traces.machines.philly_use.",
                   sniff=lambda head: b",m" in head.first[:400] and (b" PDT," in head.first or b" PST," in head.first)),
     ),
 )

@@ -52,7 +52,7 @@ def read_shockwave(path: Path) -> Trace:
                          allowed=", ".join(MODES))
     tally.rows("jobs whose batch size changes (accordion, gns) replayed with the first one", modes != "static")
     keep = with_gpus(columns["num_gpus"], columns["duration_s"], tally)
-    return trace_of(table, columns, keep, tally, format="shockwave",
+    return trace_of(table, columns, keep, tally, format="shockwave", rates="Shockwave's throughputs",
                     rule="duration_s as recorded: on V100, as if the batch size never changed")
 
 
