@@ -8,6 +8,8 @@ do not matter.
 from __future__ import annotations
 
 import os
+import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,9 +90,12 @@ def save(figure: Figure, path: Path) -> Path:
     ]
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with style():
+        with style(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in another script: boxes, and no noise
             figure.savefig(part, format=kind, dpi=200, metadata=metadata)
         part.replace(path)
+    except zlib.error as error:  # what Matplotlib's PDF writer makes of a full disk
+        raise OSError(f"cannot be written: {error}") from None
     finally:
         part.unlink(missing_ok=True)
     return path

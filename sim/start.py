@@ -7,6 +7,7 @@ imports nothing of ours.
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,4 +38,13 @@ def main() -> None:
         sys.exit(2)
     from sim.cli import main as run
 
+    _leave_cleanly()
     run()
+
+
+def _leave_cleanly() -> None:
+    """Told to end, leave as from an interrupt: what was begun is taken back. (Ignored signals stay ignored.)"""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda received, _: sys.exit(128 + received))

@@ -55,6 +55,9 @@ def read_description(path: Path) -> dict[str, Any]:
     TraceError
         It is not there, or is no description of a trace.
     """
+    if not path.name or path.is_dir():
+        raise TraceError("a folder, not a description of a trace", where=str(path),
+                         allowed="a file that hetsim trace convert wrote")
     beside = path if path.suffix == ".json" else sidecar(path)
     try:
         about = json.loads(read_bytes(beside).decode("utf-8"))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from traces.errors import TraceError, did_you_mean
-from traces.schema import COLUMNS, STATUSES
+from traces.schema import COLUMNS, MAX_TIME_S, STATUSES
 from traces.tally import Tally
 from traces.times import zone
 from traces.trace import Provenance, Trace
@@ -24,6 +24,7 @@ ASKED_FOR = "as asked, "
 """Opens each count of a step that the user chose: no oddity of the trace."""
 
 _AGE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(s|min|h|d)?", re.ASCII | re.IGNORECASE)
+_DATE_LIKE = re.compile(r"(19|20)\d\d((0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01]))?")
 _UNIT_S = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -105,8 +106,8 @@ class Selection:
             for name, bound in (("from", self.submitted_from), ("to", self.submitted_to))
         )
         if begin_s is not None and end_s is not None and begin_s >= end_s:
-            raise TraceError("the window is empty", where="from, to", got=f"{begin_s:g} s to {end_s:g} s",
-                             allowed="from before to")
+            raise TraceError("the window is empty", where="from, to", allowed="from before to",
+                             got=f"{self.submitted_from} to {self.submitted_to}")
         if begin_s is not None:
             early = trace.submit_s < begin_s
             ends_s = trace.submit_s + np.nan_to_num(trace.wait_s) + trace.duration_s
@@ -195,8 +196,15 @@ def moment_s(trace: Trace, bound: float | str, where: str) -> float:
         Neither a number nor a date, or a date where the trace has no calendar, or a made-up one.
     """
     text = str(bound).strip()
+    dated = trace.provenance.epoch_s is not None and trace.provenance.date_is_real
+    if dated and _DATE_LIKE.fullmatch(text):
+        raise TraceError("a date or seconds?", where=where, got=bound,
+                         allowed="2017-10-09 for a date, 20171009s for seconds")
     if age := _AGE.fullmatch(text):
-        return float(age[1]) * _UNIT_S[(age[2] or "").lower()]
+        seconds = float(age[1]) * _UNIT_S[(age[2] or "").lower()]
+        if abs(seconds) <= MAX_TIME_S:
+            return seconds
+        raise TraceError("too far away", where=where, got=bound, allowed=f"times within {MAX_TIME_S:g} s")
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

@@ -19,6 +19,9 @@ MIN_LOAD = 1e-6
 FURTHEST = 1.5
 """Factor within which thinning and repeating must come to the load asked for: they take whole jobs."""
 
+MOST_OF_IT = 0.8
+"""Part of a trace's time that the jobs left after thinning should span."""
+
 DAY_S, WEEK_S = 86_400.0, 604_800.0
 JITTER_S = 1800.0
 _SHIFTS = 52
@@ -63,7 +66,7 @@ def scale_load(trace: Trace, capacity_gpus: float, load: float, by: str = "compr
         The load is met exactly; daily and weekly rhythms are stretched, so that the trace has no calendar any more.
 
         thin: some jobs are left out, at the times that they have. Jobs are kept in the order of a hash of seed and
-        job id until their GPU time is nearest to what was asked for: a lower load takes a part of the same jobs, and
+        job id until their load is nearest to what was asked for: a lower load takes a part of the same jobs, and
         what becomes of a job hangs neither on the order of rows nor on other seeds. Only to a lower load.
 
         repeat: copies of the trace are laid over it until the GPU time is there, the last of them thinned. A copy is
@@ -123,7 +126,7 @@ def _thinned(trace: Trace, ratio: float, seed: int) -> tuple[Trace, str]:
     if ratio > 1:
         raise TraceError("thinning only lowers a load", where="load", got=f"{ratio:g} times as it is",
                          allowed="at most the load that the trace has", todo="Use repeat, or compress.")
-    rows = _share_of(trace, ratio, seed, at_least=1)
+    rows = _thin_rows(trace, ratio, seed)
     how = f"{len(rows)} of {len(trace)} jobs kept by a hash of their ids (seed {seed})"
     return (trace if len(rows) == len(trace) else trace.select(rows)), how
 
@@ -163,12 +166,33 @@ WAYS: dict[str, Callable[[Trace, float, int], tuple[Trace, str]]] = {
 """Way of scaling a load -> (trace, load wanted / load that it has, seed) -> scaled trace, and how in words."""
 
 
-def _share_of(trace: Trace, share: float, seed: int, at_least: int) -> np.ndarray:
-    """Rows, ascending, whose GPU time is nearest to `share` of all, first those with the smallest hash."""
+def _by_hash(trace: Trace, seed: int) -> np.ndarray:
+    """Rows in the order of a hash of seed and job id."""
     key = f"thin {seed}".encode()
     digests = b"".join(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
                        for name in trace.job_id)
-    order = np.argsort(np.frombuffer(digests, dtype="<u8"), kind="stable")
+    return np.argsort(np.frombuffer(digests, dtype="<u8"), kind="stable")
+
+
+def _thin_rows(trace: Trace, ratio: float, seed: int) -> np.ndarray:
+    """Rows, ascending, whose load is nearest to `ratio` of that of all: the first so many in the order of the hash.
+
+    The load of so many is over their own time of submissions, as `offered_load` measures it. Where any that span most
+    of the trace's time come as near, the few that happen to lie close together are not taken for a load.
+    """
+    order = _by_hash(trace, seed)
+    submit_s, demand = trace.submit_s[order], demand_gpu_s(trace)[order]
+    span = np.maximum.accumulate(submit_s) - np.minimum.accumulate(submit_s)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        load = np.where(span > 0, np.cumsum(demand) / span, np.inf)
+    off = np.abs(load / (ratio * demand.sum() / span[-1]) - 1.0)
+    off[span < MOST_OF_IT * span[-1]] += 1.0
+    return np.sort(order[: int(np.argmin(off)) + 1])
+
+
+def _share_of(trace: Trace, share: float, seed: int, at_least: int) -> np.ndarray:
+    """Rows, ascending, whose GPU time is nearest to `share` of all, first those with the smallest hash."""
+    order = _by_hash(trace, seed)
     grown = np.concatenate(([0.0], np.cumsum(demand_gpu_s(trace)[order])))
     wanted = share * grown[-1]
     count = int(np.searchsorted(grown, wanted))

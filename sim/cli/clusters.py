@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,23 +59,30 @@ def from_table(
                               todo="Name another with --out, or replace it with --force.")
     options = _pairs(read or [], "--read")
     source = read_machines(table, format, **(options | ({"job_log": str(job_log)} if job_log else {})))
-    said = {word.strip(): name.strip() for word, _, name in (text.rpartition("=") for text in type_ or [])}
+    said = _types(type_ or [])
     shift_s = _shift_s(source.about, trace, trace_format)
     made = (from_machines(source, said, shift_s=shift_s) if isinstance(source, Machines)
             else from_counts(source, said, gpus_per_node=gpus_per_node, shift_s=shift_s))
     about = f"{made.nodes:,} nodes, {made.gpus:,} GPUs; from {table.name} ({source.about.format}, {source.about.rule})"
-    out.write_text(made.toml(out.stem, about), "utf-8")
-    load_cluster(str(out))
+    try:
+        with TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:  # all of them, or none
+            aside = Path(folder)
+            (aside / out.name).write_text(made.toml(out.stem, about), "utf-8")
+            load_cluster(str(aside / out.name))
+            if made.capacity is not None:
+                write_capacity(made.capacity, aside / capacity_file.name)
+            if made.outages is not None:
+                write_outages(made.outages, aside / outage_file.name)
+            for path in (out, capacity_file, outage_file):
+                path.unlink(missing_ok=True)
+                if (aside / path.name).exists():
+                    (aside / path.name).replace(path)
+    except OSError as error:
+        raise OutputError("the cluster cannot be written", where=str(out), got=error.strerror or str(error)) from None
     print(f"{out}: {made.nodes:,} nodes, {made.gpus:,} GPUs")
-    for path, what in ((capacity_file, made.capacity), (outage_file, made.outages)):
-        path.unlink(missing_ok=True)
-        if what is not None and what is made.capacity:
-            write_capacity(made.capacity, path)
-            print(f"{path}: run with --set engine.capacity={path}")
-        elif what is not None:
-            assert made.outages is not None
-            write_outages(made.outages, path)
-            print(f"{path}: run with --set engine.outages={path}")
+    for path, key in ((capacity_file, "capacity"), (outage_file, "outages")):
+        if path.exists():
+            print(f"{path}: run with --set engine.{key}={path}")
     for what_counted, count in source.about.counts.items():
         console.say(f"counted: {count:,} {what_counted} (first: {', '.join(source.about.first[what_counted][:3])})")
     for note in (*source.about.notes, *made.notes):
@@ -91,6 +99,20 @@ def _pairs(texts: list[str], flag: str) -> dict[str, str]:
             raise ConfigError("not a pair", where=f"command line, {flag}", got=text, allowed="NAME=VALUE")
         pairs[name.strip()] = value.strip()
     return pairs
+
+
+def _types(texts: list[str]) -> dict[str, str]:
+    """--type: WORD=TYPE, or TYPE for all that is not told."""
+    from sim.config import ConfigError
+    from sim.hardware import gpu_type
+
+    said: dict[str, str] = {}
+    for text in texts:
+        word, _, name = (part.strip() for part in text.rpartition("="))
+        if word in said:
+            raise ConfigError("a type is given twice", where="command line, --type", got=text)
+        said[word] = gpu_type(name).name
+    return said
 
 
 def _shift_s(about: About, trace: str | None, format: str | None) -> float:

@@ -35,6 +35,11 @@ def say(message: object, *, style: str = "") -> None:
     Console(stderr=True).print(Text.assemble(("hetsim: ", style), str(message)), soft_wrap=True)
 
 
+def printable(text: str) -> str:
+    """The text with what cannot be printed escaped (but line ends): names from a file must not drive the terminal."""
+    return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def show(table: object) -> None:
     """Print a rich table (or text) on stdout."""
     from rich.console import Console

@@ -74,7 +74,7 @@ def describe(
     if json:
         console.show_json(summary)
     else:
-        sys.stdout.write(as_text(summary))
+        sys.stdout.write(console.printable(as_text(summary)))
 
 
 @reads_a_trace
@@ -101,7 +101,7 @@ def check(
         content, gpus_by_type=gpus_by_type(spec), largest_nodes=largest_nodes(spec))
     print(f"{about.source}: {len(content):,} jobs, format {about.format}; {about.rule}")
     for note in about.notes:
-        print(f"  note     {note}")
+        print(console.printable(f"  note     {note}"))
     for word, rows in (("counted", read), ("odd", found)):
         for oddity in rows:
             first = f" (first: {', '.join(oddity.first[:3])})" if oddity.first else ""
@@ -134,6 +134,8 @@ def convert(
     from traces.readers.canonical import check_ending
 
     check_ending(to)
+    if to.exists() and Path(trace).exists() and to.samefile(trace):
+        raise HetsimError("the trace would be written over itself", where=str(to), todo="Name another file.")
     for file in (to, sidecar(to)):
         if file.exists() and not force:
             raise HetsimError("the file is there already", where=str(file), todo="Name another, or replace it with "
@@ -144,9 +146,9 @@ def convert(
     print(f"{to}: {len(content):,} jobs, description in {sidecar(to)}")
     about = content.provenance
     for what, count in about.counts.items():
-        print(f"  counted  {count:,} {what}")
+        print(console.printable(f"  counted  {count:,} {what}"))
     for note in about.notes:
-        print(f"  note     {note}")
+        print(console.printable(f"  note     {note}"))
 
 
 def _recipe(config: RunConfig, cluster: str | None) -> dict[str, Any]:

@@ -321,3 +321,40 @@ def test_a_quota_that_is_asked_for_more_than_it_gives_is_told_before_the_run(het
     assert said.code == 0
     assert "load of virtual cluster 'b' on its quota without end, above 1" in said.err
     assert "load of virtual cluster 'a'" not in said.err
+
+
+@pytest.mark.parametrize("name", ["seed", "name", "trace"])
+def test_a_recipe_has_no_setting_of_the_call_that_makes_it(hetsim, log, name):
+    said = hetsim("trace", "check", "log.csv", "--assign", "gavel", "--assign-with", f"{name}=3")
+    assert said.code == 2 and "no such setting" in said.err
+
+
+def test_a_trace_is_not_written_over_itself(hetsim, log):
+    before = (log / "log.csv").read_bytes()
+    said = hetsim("trace", "convert", "log.csv", "./log.csv", "--jobs", "1", "--force")
+    assert said.code == 2 and "over itself" in said.err and (log / "log.csv").read_bytes() == before
+
+
+def test_nothing_is_replaced_where_the_description_cannot_be(hetsim, log):
+    (log / "out.csv").write_text("kept")
+    (log / "out.csv.json").mkdir()
+    assert hetsim("trace", "convert", "log.csv", "out.csv", "--force").code == 2
+    assert (log / "out.csv").read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", [".", "", "log.csv"])
+def test_what_is_no_description_is_not_made_again(hetsim, log, name):
+    said = hetsim("trace", "again", name)
+    assert said.code == 2 and ("hetsim trace convert wrote" in said.err or "log.csv.json" in said.err)
+
+
+def test_names_from_a_file_do_not_drive_the_terminal(hetsim, log):
+    (log / "odd.csv").write_text("job_id,submit_s,duration_s,num_gpus,user\na,0,1,1,\x1b[2Jx\nb,1,1,1,y\n")
+    said = hetsim("trace", "describe", "odd.csv")
+    assert said.code == 0 and "\x1b" not in said.out and "\\x1b[2Jx" in said.out
+
+
+def test_a_name_in_another_script_is_drawn_without_noise(hetsim, log):
+    (log / "cj.csv").write_text("job_id,submit_s,duration_s,num_gpus,vc\na,0,1,1,日本\nb,1,1,1,y\n", encoding="utf-8")
+    said = hetsim("trace", "describe", "cj.csv", "--picture", "cj.png")
+    assert said.code == 0 and "Glyph" not in said.err and (log / "cj.png").exists()

@@ -207,3 +207,16 @@ def test_no_word_of_a_table_breaks_the_cluster_file(tmp_path: Path) -> None:
     listed = Machines.from_columns({"name": ["a"], "gpus": [4], "gpu_type": ['new\nline "\x7f\\ ]]']})
     (tmp_path / "c.toml").write_text(from_machines(listed).toml('c"\\', "two\nlines"), "utf-8")
     assert load_cluster(str(tmp_path / "c.toml")).num_gpus == 4
+
+
+def test_a_cluster_that_nothing_could_load_is_not_written(tmp_path):
+    (tmp_path / "counts.csv").write_text("time_s,vc,gpu_type,gpus\n0,,,1000000000\n")
+    code, _, _ = hetsim("cluster", "from", tmp_path / "counts.csv", "-o", tmp_path / "out.toml")
+    assert code == 2 and [p.name for p in tmp_path.iterdir()] == ["counts.csv"]
+
+
+def test_a_type_is_said_once_and_is_one_of_the_catalogue(tmp_path):
+    (tmp_path / "counts.csv").write_text("time_s,vc,gpu_type,gpus\n0,,,8\n")
+    for options, says in ((["--type", "P40"], "unknown GPU type"), (["--type", "T4", "--type", "V100"], "given twice")):
+        code, _, err = hetsim("cluster", "from", tmp_path / "counts.csv", "-o", tmp_path / "out.toml", *options)
+        assert code == 2 and says in err and not (tmp_path / "out.toml").exists()

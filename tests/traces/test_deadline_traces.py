@@ -128,7 +128,7 @@ def test_elasticflow_inputs_of_its_published_results(oracle_dir):
 
 
 def test_iterations_at_rates_of_others_are_work_only_at_measured_rates(tmp_path):
-    """At the zoo's rates 600 iterations of ResNet-50 are not the 60 s that they took there: the run time is the work."""
+    """At the zoo's rates 600 iterations of ResNet-50 are not the 60 s that they took: the run time is the work."""
     from sim.config import RunConfig
     from sim.workload import prepare
     from tests.helpers import nodes

@@ -327,3 +327,20 @@ def test_any_trace_stays_valid_and_filling_twice_is_filling_once(
     assert assign_recipe(once, name, seed).content_hash() == once.content_hash()
     told = ~np.isnan(once.deadline_s)
     assert (once.deadline_s[told] >= once.submit_s[told]).all()
+
+
+def test_chronus_allows_no_job_more_time_than_any_published_one_and_whole_minutes():
+    n = 4000
+    trace = Trace.from_columns({"job_id": np.arange(n).astype(str), "submit_s": np.zeros(n),
+                                "duration_s": np.linspace(1200, 5000 * 60, n), "num_gpus": np.ones(n)})
+    allowed_min = assign_recipe(trace, "chronus", 1).deadline_s / 60
+    possible = trace.duration_s * 1.1 <= 5100 * 60
+    assert (allowed_min[possible] <= 5100).all()
+    assert (allowed_min[trace.duration_s < 4400 * 60] % 1 == 0).all()
+    assert allowed_min[~possible] * 60 == pytest.approx(1.1 * trace.duration_s[~possible])
+
+
+def test_what_gavel_draws_in_place_of_the_recorded_is_noted():
+    trace = generate("philly", 300, 1)
+    note = assign_recipe(trace, "gavel", 1, jobs="drawn").provenance.notes[-1]
+    assert "duration_s of 300 of 300 jobs drawn in place of the recorded" in note and "num_gpus of" in note

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -276,7 +278,7 @@ def test_a_week_of_the_real_philly_file(data_dir):
     assert len(week) == 12_751
     one = taken(trace, vc=("ee9e8c",))
     assert len(one) == 1_511 and set(one.vc) == {"ee9e8c"}
-    assert scale_load(one, 320, 0.5 * offered_load(one, 320), "thin").provenance.notes[-1].startswith("7")
+    assert scale_load(one, 320, 0.5 * offered_load(one, 320), "thin").provenance.notes[-1].startswith("6")
 
 
 def test_gpu_types_that_the_log_made_up_are_taken_for_others():
@@ -291,3 +293,24 @@ def test_gpu_types_that_the_log_made_up_are_taken_for_others():
     assert lifted.gpu_type.tolist() == ["", "", "T4", ""]
     with pytest.raises(TraceError, match="did you mean 'G2'"):
         Selection(gpu_types={"G1": "A10"}).apply(Trace.from_columns(columns))
+
+
+@given(st.integers(0, 40), st.floats(0.05, 0.95))
+@settings(max_examples=25, deadline=None)
+def test_a_thinned_trace_has_the_load_asked_for_over_its_own_time(seed, part):
+    """Many jobs alike: the nearest whole number of them is near, whatever is cut off at the ends."""
+    n = 2000
+    trace = Trace.from_columns({"job_id": np.arange(n).astype(str), "submit_s": np.arange(n) * 7.0,
+                                "duration_s": np.full(n, 50.0), "num_gpus": np.ones(n)})
+    load = part * offered_load(trace, 4)
+    thin = scale_load(trace, 4, load, "thin", seed)
+    assert offered_load(thin, 4) == pytest.approx(load, rel=0.02)
+    assert set(thin.job_id) < set(trace.job_id)
+
+
+@pytest.mark.parametrize("bound", ["20171009", "2017", 20171010])
+def test_a_bare_number_that_looks_like_a_date_is_not_taken_for_seconds(bound):
+    dated = dataclasses.replace(small().provenance, epoch_s=1_507_500_000.0)
+    with pytest.raises(TraceError, match="2017-10-09 for a date, 20171009s for seconds"):
+        taken(small().replace(dated), submitted_to=bound)
+    assert len(taken(small(), submitted_to=bound)) == 4  # no calendar, no doubt

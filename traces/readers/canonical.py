@@ -50,6 +50,9 @@ def write_trace(
     path = Path(path)
     write = _writer(path)
     text = json.dumps(description(trace, selection, recipe), indent=2, ensure_ascii=True) + "\n"
+    for file in (path, sidecar(path)):
+        if file.is_dir():  # seen before either is replaced
+            raise TraceError("cannot write the trace", where=str(file), got="a folder", allowed="the name of a file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _aside(path) as (stream, table), _aside(sidecar(path)) as (beside, words):

@@ -30,7 +30,7 @@ def _recipes() -> dict[str, Recipe]:
 RECIPES: dict[str, Recipe] = _recipes()
 
 
-def assign_recipe(trace: Trace, name: str, seed: int, **settings: Any) -> Trace:
+def assign_recipe(trace: Trace, name: str, seed: int, /, **settings: Any) -> Trace:
     """Fill what a trace does not have by a named recipe.
 
     Values that the trace has stay, unless `overwrite`. Draws are hashes of seed and job id: they depend neither on

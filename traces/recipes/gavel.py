@@ -68,15 +68,20 @@ def gavel(
     """
     choice("jobs", jobs, ("recorded", "drawn"))
     types = _all_but(without)
+    said: tuple[str, ...] = ()
     if jobs == "drawn":
-        trace = _drawn_jobs(trace, seed)
+        drawn = _drawn_jobs(trace, seed)
+        other = {name: getattr(trace, name) != getattr(drawn, name) for name in ("num_gpus", "duration_s")}
+        said = tuple(f"{name} of {int(rows.sum())} of {len(trace)} jobs drawn in place of the recorded"
+                     for name, rows in other.items())
+        trace = drawn
     columns = drawn_types(types, draw(trace, seed, "gavel type"), trace.num_gpus, names)
     if priorities:
         columns["priority"] = np.where(draw(trace, seed, "gavel priority") < PRIORITY_SHARE, PRIORITY, 1.0)
     if deadlines:
         factor = _one_of(SLO_FACTORS, SLO_SHARES, draw(trace, seed, "gavel slo"))
         columns["deadline_s"] = trace.submit_s + factor * trace.duration_s
-    return filled(trace, "gavel", seed, columns, overwrite=overwrite)
+    return filled(trace, "gavel", seed, columns, overwrite=overwrite, said=said)
 
 
 def _all_but(without: str) -> tuple[JobType, ...]:
