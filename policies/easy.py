@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from policies.mechanisms import Ordered, never_fits, nothing_to_do
+from policies.mechanisms import Ordered, nothing_to_do
 from sim.api import Decision, View
 from sim.kernels.placement import RULES
 from sim.kernels.start import admit, backfill
@@ -50,7 +50,7 @@ class Easy(Ordered):
                 *buffers,
             )
             starts += self._placements(count)
-        return never_fits(view, self.placement, Decision(start=starts))
+        return self.never_fits(view, Decision(start=starts))
 
     def _promise(
         self, view: View, head: int, rows: np.ndarray, starts: dict, free: np.ndarray

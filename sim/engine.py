@@ -152,11 +152,7 @@ class Engine:
         now, row = self._clock.now, self._next
         come = []
         while row < len(self._submit) and self._submit[row] == now:
-            reason = self._referee.impossible(row)
-            if reason:
-                self._leave(row, "rejected", reason)
-            else:
-                come.append(row)
+            come.append(row)
             row += 1
         self._enqueue(come)
         self._next = row
@@ -200,10 +196,8 @@ class Engine:
             less |= milli < self._quota[vc]
             self._quota[vc] = milli
         for row in self._queue.rows.tolist() if less else ():
-            reason = self._referee.impossible(row)
-            if reason:
+            if self._sent_away(row):
                 self._queue.discard(row)
-                self._leave(row, "rejected" if isnan(self._book.first_start_s[row]) else "unfinished", reason)
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
@@ -260,14 +254,19 @@ class Engine:
         for row in decision.stop:
             self._must(row in running, "only a running job can be stopped", row)
             self._interrupt(row, "preempted")
-        self._enqueue(decision.stop)
-        for row, reason in decision.reject:
+        reject, rekey = decision.reject, decision.rekey
+        if decision.stop:
+            self._enqueue(decision.stop)
+            gone = {row for row in decision.stop if self._state[row]}  # by the referee's verdict, before the policy's
+            if gone:
+                reject, rekey = [r for r in reject if r[0] not in gone], [row for row in rekey if row not in gone]
+        for row, reason in reject:
             self._must(self._queue.discard(row), "only a queued job can be rejected", row)
             self._must(isinstance(reason, str) and bool(reason.strip()), "a rejection says why, as text", row)
             self._leave(row, "rejected", reason)
-        for row in decision.rekey:
+        for row in rekey:
             self._must(self._queue.discard(row), "only a queued job has a key", row)
-        self._enqueue(decision.rekey)
+        self._enqueue(rekey)
         for row, placement in decision.move:
             self._must(row in running, "only a running job can be moved", row)
             self._interrupt(row, "migrated" if placement.gpus.size == running[row].size else "resized")
@@ -334,7 +333,8 @@ class Engine:
     # -- coming and going ---------------------------------------------------------------------------------------------
 
     def _enqueue(self, rows: list[int]) -> None:
-        """Put jobs into the queue, at the places of their keys."""
+        """Put jobs into the queue, at the places of their keys; those that can never run from now on leave instead."""
+        rows = rows and [row for row in rows if not self._sent_away(row)]
         if not rows:
             return
         self._view.now_s = float(self._clock.now)
@@ -349,6 +349,14 @@ class Engine:
             if isnan(key):
                 raise IllegalDecisionError("a key is not a number", where=self._where(row), got=key)
             self._queue.add(row, key)
+
+    def _sent_away(self, row: int) -> bool:
+        """True where a job that waits can never run from now on: it has left, with the reason."""
+        reason = self._referee.impossible(row)
+        if reason:
+            self._leave(row, "rejected" if isnan(self._book.first_start_s[row]) else "unfinished", reason)
+            self._ask()  # those behind it are due
+        return bool(reason)
 
     def _leave(self, row: int, state: str, reason: str = "") -> None:
         """A job leaves for good."""

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from operator import neg
+
 import numpy as np
 
 from sim.api import IllegalDecisionError, Placement, Policy, View
 from sim.cluster import ClusterSpec, Ledger
 from sim.kernels.ledger import type_bits, whole_workers
 from sim.progress import Truth
-from sim.timetable import Timetable
+from sim.timetable import Timetable, ahead
 from traces.trace import Trace
+
+
+class Limit:
+    """What there is of something at each step of the timetable; `most[step]` is the most from that step on."""
+
+    def __init__(self, value: np.ndarray, time_s: np.ndarray) -> None:
+        self._value, self._time_s = value, time_s
+        self.most: list[int] = ahead(value).tolist()  # a list: read one number at a time
+
+    def since(self, step: int) -> tuple[str, str]:
+        """Words around the most from a step on: ("at most ", " from 50 s on"), where it begins, if anything changes."""
+        began = bisect_left(self.most, -self.most[step], key=neg)
+        at_most = "" if self._value[began] == self.most[began] else "at most "
+        return at_most, f" from {self._time_s[began]:.12g} s on" if len(self._time_s) > 1 else ""
 
 
 class Referee:
@@ -35,10 +52,11 @@ class Referee:
         self._num_gpus, self._milli = trace.num_gpus.tolist(), trace.gpu_milli.tolist()
         self._worker, self._mask = trace.worker_gpus.tolist(), view.jobs.types.tolist()
         self._vc = view.jobs.vc.tolist()
-        self._timetable, self.step = timetable, 0
-        # Of each virtual cluster, and of each kind of gang, from each step on: lists are read one number at a time.
-        self._quota = {vc: timetable.quota_ahead(vc).tolist() for vc in timetable.quotas}
-        self._widest_of: dict[tuple[int, int, int], list[int]] = {}
+        self._timetable, self.step, self._sizes_gangs = timetable, 0, policy.sizes_gangs
+        self._possible_at = [-1] * len(trace)
+        # Of each virtual cluster, and of each kind of gang.
+        self._quota = {vc: Limit(timetable.quota(vc), timetable.time_s) for vc in timetable.quotas}
+        self._widest_of: dict[tuple[int, int, int], Limit] = {}
 
     def where(self, now_s: float, row: int | None = None) -> str:
         """Time, policy and job, as messages open."""
@@ -50,13 +68,11 @@ class Referee:
 
         A policy that sizes gangs judges them by itself, from what there is at most; here only that nothing is left.
         """
+        if self._possible_at[row] == self.step:  # a job that comes back within a step
+            return ""
         if row in self._truth.why_not:
             return self._truth.why_not[row]
-        need, milli, worker, mask = self._num_gpus[row], self._milli[row], self._worker[row], self._mask[row]
-        if self._policy.sizes_gangs:
-            if self._timetable.steps == 0:
-                return ""
-            need, worker = 1, 1
+        asked, milli, worker, mask = self._num_gpus[row], self._milli[row], self._worker[row], self._mask[row]
         if not mask:
             wish = self._trace.gpu_type[row]
             return (
@@ -64,32 +80,30 @@ class Referee:
                 if wish
                 else "its memory fits no GPU type of the cluster"
             )
-        quota = self._quota[self._vc[row]][self.step] if self._vc[row] in self._quota else need * milli
-        if need * milli > quota:
-            return (f"asks for {need * milli / 1000:g} GPUs, more than its virtual cluster's quota of "
-                    f"{quota / 1000:g}{self._from_now_on()}")
-        best = self._widest(mask, milli, worker)
-        if need > best:
+        need, lying = (1, 1) if self._sizes_gangs else (asked, worker)
+        quota, widest = self._quota.get(self._vc[row]), self._widest_of.get((mask, milli, lying))
+        if widest is None:
+            widest = self._widest_of[mask, milli, lying] = self._widest(mask, milli, lying)
+        if quota is not None and need * milli > quota.most[self.step]:
+            at_most, since = quota.since(self.step)
+            return (f"asks for {asked * milli / 1000:g} GPUs, more than its virtual cluster's quota of {at_most}"
+                    f"{quota.most[self.step] / 1000:g}{since}")
+        if need > widest.most[self.step]:
             wish = self._trace.gpu_type[row] or "any one type"
+            at_most, since = widest.since(self.step)
             together, so = (f", {worker} at a time on a node", " that lie so") if worker > 1 else ("", "")
-            return (f"asks for {need} slots of {milli / 1000:g} GPU on {wish}{together}; the cluster has {best}{so}"
-                    f"{self._from_now_on()}")
+            return (f"asks for {asked} slots of {milli / 1000:g} GPU on {wish}{together}; the cluster has {at_most}"
+                    f"{widest.most[self.step]}{so}{since}")
+        self._possible_at[row] = self.step
         return ""
 
-    def _from_now_on(self) -> str:
-        """What a reason ends with where it was, or could have been, otherwise at another time."""
-        return f" from {self._timetable.time_s[self.step]:.12g} s on" if self._timetable.steps else ""
-
-    def _widest(self, mask: int, milli: int, worker: int) -> int:
-        """Slots of the widest gang that one allowed type of the (empty) cluster holds, at its best from now on."""
-        key = (mask, milli, worker)
-        if key not in self._widest_of:
-            slots = self._cluster.node_gpus.astype(np.int64) // worker * worker
-            slots *= 1000 // milli if worker == 1 else 1
-            ahead = [self._timetable.slots_ahead(np.where(self._cluster.node_type == t, slots, 0))
-                     for t in range(len(self._cluster.types)) if mask >> t & 1]
-            self._widest_of[key] = np.max(ahead, axis=0).tolist()
-        return self._widest_of[key][self.step]
+    def _widest(self, mask: int, milli: int, worker: int) -> Limit:
+        """Slots of the widest gang that one allowed type of the (empty) cluster holds."""
+        slots = self._cluster.node_gpus.astype(np.int64) // worker * worker
+        slots *= 1000 // milli if worker == 1 else 1
+        there = [self._timetable.slots(np.where(self._cluster.node_type == t, slots, 0))
+                 for t in range(len(self._cluster.types)) if mask >> t & 1]
+        return Limit(np.max(there, axis=0), self._timetable.time_s)
 
     def check(self, now_s: float, row: int, placement: Placement) -> None:
         """A gang is whole, of allowed types, of one type unless a plan says otherwise, and within its quota.

@@ -81,7 +81,8 @@ def simulate(
     config = config or EngineConfig()
     began = time.perf_counter()
     ledger, recorder = Ledger(cluster), Recorder()
-    timetable = make_timetable(cluster, virtual_clusters(trace)[0], config, float(trace.submit_s[0]))
+    first_s, last_s = float(trace.submit_s[0]), float(trace.submit_s[-1])
+    timetable = make_timetable(cluster, virtual_clusters(trace)[0], config, first_s, last_s)
     view = make_view(
         trace, cluster, ledger, truth, config, policy, timetable, performance=performance, estimate_s=estimate_s
     )

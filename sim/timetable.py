@@ -16,7 +16,6 @@ of a job that it can never run.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,12 +26,11 @@ import numpy as np
 from sim.api import PolicyError
 from sim.cluster import ClusterError, ClusterSpec
 from sim.config import EngineConfig
+from sim.nodesteps import Change, counted, known_type, net
 from traces.machines.capacity import Capacity
 from traces.machines.own import read_capacity, read_outages
 
 NO_QUOTA = np.iinfo(np.int64).max
-Change = tuple[float, int, np.ndarray, bool]
-"""When (s), by which file, which nodes, and whether they are there from then on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +43,7 @@ class Timetable:
     node_step, node, node_up : int64, int64, bool [changes], nodes that go or come, in order of their step. In step 0
         only nodes that are not there at the start.
     quotas : for each virtual cluster with a quota, its index and (step, milli-GPU) of each change, the first of step 0.
-    num_nodes, num_vcs : of the cluster and the trace.
+    node_gpus : int64 [nodes], GPUs of each node.
     info : what run.json says of it; empty where nothing changes.
     """
 
@@ -54,8 +52,7 @@ class Timetable:
     node: np.ndarray
     node_up: np.ndarray
     quotas: dict[int, list[tuple[int, int]]]
-    num_nodes: int
-    num_vcs: int
+    node_gpus: np.ndarray
     info: dict[str, Any]
 
     @property
@@ -81,33 +78,47 @@ class Timetable:
                 found.setdefault(step, []).append((vc, milli))
         return found
 
-    def quota_ahead(self, vc: int) -> np.ndarray:
-        """int64 [steps + 1]: the largest quota of a virtual cluster from each step on, milli-GPU."""
+    def quota(self, vc: int) -> np.ndarray:
+        """int64 [steps + 1]: the quota of a virtual cluster at each step, milli-GPU."""
         value = np.full(self.steps + 1, NO_QUOTA, dtype=np.int64)
         for at, milli in self.quotas.get(vc, ()):
             value[at:] = milli
-        return _ahead(value)
+        return value
 
-    def slots_ahead(self, slots: np.ndarray) -> np.ndarray:
-        """int64 [steps + 1]: most that the nodes which are there hold at once from each step on, with slots[node]."""
+    def quota_ahead(self, vc: int) -> np.ndarray:
+        """int64 [steps + 1]: the largest quota of a virtual cluster from each step on, milli-GPU."""
+        return ahead(self.quota(vc))
+
+    def slots(self, slots: np.ndarray) -> np.ndarray:
+        """int64 [steps + 1]: what the nodes that are there hold at each step, with slots[node]."""
         change = np.where(self.node_up, 1, -1) * slots[self.node]
-        value = slots.sum() + np.cumsum(np.bincount(self.node_step, change, self.steps + 1))
-        return _ahead(value.astype(np.int64))
+        held: np.ndarray = slots.sum() + np.cumsum(np.bincount(self.node_step, change, self.steps + 1))
+        return held.astype(np.int64)
+
+    def mean_gpus(self, begin_s: float, end_s: float) -> float:
+        """GPUs that are there on average from begin_s to end_s (at begin_s, where both are one time).
+
+        ∫ GPUs of the nodes that are there dt / (end_s − begin_s); before the run starts, what is there at its start.
+        Quotas do not count, nor do nodes that fail.
+        """
+        gpus = self.slots(self.node_gpus)
+        if end_s <= begin_s:
+            return float(gpus[max(int(np.searchsorted(self.time_s, begin_s, side="right")) - 1, 0)])
+        edges_s = np.clip([begin_s, *self.time_s[1:], end_s], begin_s, end_s)
+        return float(np.diff(edges_s) @ gpus / (end_s - begin_s))
 
 
-def _ahead(value: np.ndarray) -> np.ndarray:
+def ahead(value: np.ndarray) -> np.ndarray:
     """Largest value from each place on."""
     return np.maximum.accumulate(value[::-1])[::-1]
 
 
-def _moment(time_s: float) -> str:
-    return "from the beginning" if np.isneginf(time_s) else f"at {time_s:.12g} s"
-
-
 def make_timetable(
-    cluster: ClusterSpec, vc_names: tuple[str, ...], config: EngineConfig, start_s: float
+    cluster: ClusterSpec, vc_names: tuple[str, ...], config: EngineConfig, start_s: float, last_s: float = np.inf
 ) -> Timetable:
     """The timetable of a run: quotas of the settings, and what the files say.
+
+    The first submission is the start of the run, the last one serves to note that a file has nothing to say of it.
 
     Raises
     ------
@@ -126,15 +137,17 @@ def make_timetable(
     named: dict[int, list[tuple[float, int]]] = {vc: [(-np.inf, gpus)] for vc, gpus in fixed.items()}
     if capacity is not None:
         where = str(config.capacity)
-        changes += _counted(capacity, cluster, where, notes)
+        changes += counted(capacity, cluster, where, notes)
+        notes += _beside(capacity.time_s, where, start_s, last_s)
         named |= _changing_quotas(capacity, cluster, vc_names, fixed, where, notes)
     if config.outages is not None:
         times = read_outages(config.outages, cluster.num_nodes)
         changes += [(time_s, 1, np.array([node]), up) for time_s, node, up in zip(
             times.time_s.tolist(), times.node.tolist(), times.up.tolist(), strict=True)]
+        notes += _beside(times.time_s, str(config.outages), start_s, last_s)
     times_s = {t for t, *_ in changes} | {t for steps in named.values() for t, _ in steps}
     time_s = np.array([start_s, *sorted(t for t in times_s if t > start_s)])
-    rows = list(_net(changes, time_s, cluster.num_nodes))
+    rows = list(net(changes, time_s, cluster.num_nodes))
     step, node, up = (np.array([row[i] for row in rows], dtype=np.int64) for i in range(3))
     quotas = {vc: _steps_of(steps, time_s) for vc, steps in named.items()}
     files = {name: path for name, path in (("capacity", config.capacity), ("outages", config.outages)) if path}
@@ -146,7 +159,33 @@ def make_timetable(
                    for vc, steps in sorted(quotas.items()) if vc not in fixed},
         "notes": notes,
     }
-    return Timetable(time_s, step, node, up.astype(bool), quotas, cluster.num_nodes, len(vc_names), info)
+    table = Timetable(time_s, step, node, up.astype(bool), quotas, cluster.node_gpus.astype(np.int64), info)
+    notes += _empty_until(table)
+    return table
+
+
+def _beside(time_s: np.ndarray, where: str, start_s: float, last_s: float) -> list[str]:
+    """A note where no change of a file comes while jobs do: its clock may be another than the trace's."""
+    times_s = np.unique(time_s)
+    if len(times_s) > 1 and times_s[-1] < start_s:
+        side = "before the first"
+    elif np.isfinite(times_s).any() and times_s[np.isfinite(times_s)][0] > last_s:
+        side = "after the last"
+    else:
+        return []
+    return [f"all changes of {Path(where).name} lie {side} submission"]
+
+
+def _empty_until(table: Timetable) -> list[str]:
+    """A note where no GPU is there at the start."""
+    there = np.flatnonzero(table.slots(table.node_gpus))
+    if len(there) == 0:
+        return ["no GPU is ever there"]
+    if there[0] == 0:
+        return []
+    first_s = float(table.time_s[there[0]])
+    return [f"no GPU is there until {first_s:.12g} s, {(first_s - table.time_s[0]) / 86_400:,.1f} days after the first "
+            "submission"]
 
 
 def _digest(path: str) -> str:
@@ -181,7 +220,7 @@ def _changing_quotas(
         kinds = sorted({kind for v, kind in zip(capacity.vc.tolist(), capacity.gpu_type.tolist(), strict=True)
                         if v == name and kind})
         for kind in kinds:
-            _type(cluster, kind, where)
+            known_type(cluster, kind, where)
         if kinds and len(cluster.types) > 1:
             raise ClusterError(
                 "a quota is of GPUs of any type", where=where, got=f"vc {name!r}, type {kinds[0]!r}",
@@ -200,70 +239,6 @@ def _changing_quotas(
         notes.append(f"virtual clusters that {Path(where).name} does not name have no quota: "
                      f"{', '.join(repr(name) for name in free)}")
     return quotas
-
-
-def _type(cluster: ClusterSpec, name: str, where: str) -> int:
-    """Index of a GPU type that the cluster has."""
-    index = cluster.type_index(name)
-    if index is None:
-        raise ClusterError("a GPU type that the cluster lacks", where=where, got=name,
-                           allowed=", ".join(t.name for t in cluster.types))
-    return index
-
-
-def _counted(capacity: Capacity, cluster: ClusterSpec, where: str, notes: list[str]) -> list[Change]:
-    """Nodes that go and come so that as many GPUs are there as the file counts, or fewer."""
-    own = capacity.vc == ""
-    kinds = sorted(set(capacity.gpu_type[own].tolist()))
-    if "" in kinds and len(kinds) > 1:
-        raise ClusterError("GPUs of any type and of one type are counted", where=where, got=", ".join(kinds[1:]),
-                           allowed="gpu_type blank in all rows without vc, or in none")
-    changes: list[Change] = []
-    partly = 0
-    for kind in kinds:
-        nodes = np.arange(cluster.num_nodes)
-        if kind:
-            nodes = np.flatnonzero(cluster.node_type == _type(cluster, kind, where))
-        gpus = np.cumsum(cluster.node_gpus[nodes].astype(np.int64))
-        there = len(nodes)
-        time_s, counts = capacity.steps(gpu_type=kind)
-        if time_s[0] > -np.inf:
-            time_s, counts = np.concatenate(([-np.inf], time_s)), np.concatenate(([0], counts))
-        if counts.max() > gpus[-1]:
-            raise ClusterError(
-                "more GPUs are counted than the cluster has", where=where,
-                got=f"{counts.max()} GPUs{f' of {kind}' if kind else ''} {_moment(time_s[counts.argmax()])}",
-                allowed=f"up to {gpus[-1]}", todo="Make the cluster as large as it ever was: hetsim cluster from.",
-            )
-        for now_s, count in zip(time_s.tolist(), counts.tolist(), strict=True):
-            stay = int(np.searchsorted(gpus, count, side="right"))
-            partly += int((gpus[stay - 1] if stay else 0) != count)
-            if stay != there:
-                changes.append((now_s, 0, nodes[min(stay, there) : max(stay, there)], stay > there))
-            there = stay
-    if partly:
-        notes.append(f"{partly} counts of {Path(where).name} end within a node: that node is away")
-    return changes
-
-
-def _net(changes: list[Change], time_s: np.ndarray, num_nodes: int) -> Iterator[tuple[int, int, bool]]:
-    """(step, node, up) of each node that goes or comes, where two files together take it away or not."""
-    there = np.ones((2, num_nodes), dtype=bool)
-    seen = np.ones(num_nodes, dtype=bool)
-    changes = sorted(changes, key=lambda change: change[0])
-    at = 0
-    for step, until_s in enumerate(time_s.tolist()):
-        touched: set[int] = set()
-        while at < len(changes) and changes[at][0] <= until_s:
-            _, source, nodes, up = changes[at]
-            there[source, nodes] = up
-            touched.update(nodes.tolist())
-            at += 1
-        for node in sorted(touched):
-            up = bool(there[:, node].all())
-            if up != seen[node]:
-                seen[node] = up
-                yield step, node, up
 
 
 def _steps_of(steps: list[tuple[float, int]], time_s: np.ndarray) -> list[tuple[int, int]]:

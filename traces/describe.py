@@ -47,7 +47,7 @@ def describe(trace: Trace, gpus_by_type: Mapping[str, int] | None = None, *, top
     about = trace.provenance
     demand_h = demand_gpu_s(trace) / 3600.0
     taken = trace.num_gpus * trace.gpu_milli / 1000.0
-    hour, weekday, calendar = _calendar(trace)
+    hour, weekday, calendar = calendar_of(trace)
     waits = trace.wait_s[~np.isnan(trace.wait_s)]
     named = trace.user != ""
     out: dict[str, Any] = {
@@ -110,7 +110,7 @@ def allows(wish: str, gpu_type: str) -> bool:
     return not kinds or gpu_type.lower() in kinds
 
 
-def _calendar(trace: Trace) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+def calendar_of(trace: Trace) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Hour of the day and day of the week (0: Monday) of each submission, and what of the calendar is true.
 
     Without an epoch, submit_s = 0 is taken for a Monday, 00:00. Dates are given only where they are real.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,7 @@ from traces.readers.canonical import write_trace
 from traces.select import head
 from traces.sidetables import OTHERS
 from traces.trace import Trace
+from traces.unpack import noting, parts
 from traces.window import offered_load, scale_load
 
 __all__ = ["FORMATS", "detect", "head", "load_trace", "offered_load", "scale_load", "write_trace"]
@@ -62,8 +64,10 @@ def load_trace(path: str | Path, format: str | None = None, /, **options: Any) -
         raise TraceError("a folder, not a file", where=str(path), allowed=f"a file of format {reader.name!r}")
     used = _options(reader, options, path)
     try:
-        digest = file_hash(path)
-        trace = reader.read(path, **used)
+        with noting() as opened:
+            trace = reader.read(path, **used)
+        several = path.is_dir() or len(parts(path)) > 1
+        digest = files_hash(path if path.is_dir() else path.parent, opened) if several else file_hash(path)
     except OSError as error:  # it may vanish, or be cut off, while it is read
         raise TraceError("cannot read the trace", where=str(error.filename or path),
                          got=error.strerror or str(error), todo="Check the path and its permissions.") from None
@@ -72,15 +76,19 @@ def load_trace(path: str | Path, format: str | None = None, /, **options: Any) -
 
 
 def file_hash(path: Path) -> str:
-    """SHA-256 (hex) of a file's bytes; of a folder, of names and hashes of all files in it, hidden ones left out."""
-    if path.is_file():
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+    """SHA-256 (hex) of a file's bytes; of a folder, as in measured tables, of the CSV files in it: see `files_hash`."""
+    if path.is_dir():
+        inside = [file for file in path.rglob("*.csv") if file.is_file()]
+        return files_hash(path, (f for f in inside if not any(p.startswith(".") for p in f.relative_to(path).parts)))
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def files_hash(folder: Path, files: Iterable[Path]) -> str:
+    """SHA-256 (hex) of the names and hashes of files, in any order: of a trace in several, those that were read."""
     digest = hashlib.sha256()
-    for file in sorted(path.rglob("*")):
-        name = file.relative_to(path)
-        if file.is_file() and not any(part.startswith(".") for part in name.parts):
-            digest.update(f"{name.as_posix()}\0{file_hash(file)}\n".encode("utf-8", "surrogatepass"))
+    for name, file in sorted((Path(os.path.relpath(file, folder)).as_posix(), file) for file in files):
+        digest.update(f"{name}\0{file_hash(file)}\n".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
@@ -128,13 +136,13 @@ def detect(path: str | Path) -> Reader:
     _check_there(path)
     try:
         start = Head.of(path)
+        knowing = [reader for reader in FORMATS.values() if reader.knows(start)]
     except OSError as error:
         raise TraceError("cannot read the file", where=str(path), got=error.strerror or str(error),
                          todo="Check the path and its permissions.") from None
     if not start.first.strip():
         got = "a folder without CSV files" if path.is_dir() else "an empty file"
         raise TraceError("nothing to read", where=str(path), got=got, allowed="a trace with at least one job")
-    knowing = [reader for reader in FORMATS.values() if reader.knows(start)]
     if len(knowing) > 1:
         raise TraceError("more than one format fits", where=str(path), got=", ".join(r.name for r in knowing),
                          allowed="one format", todo="Name it with --format.")

@@ -31,8 +31,9 @@ class Head:
         """Read the first bytes, unpacked, of a file (of a folder: of its first CSV by name, or of its folders')."""
         file = path
         if path.is_dir():
-            inside = sorted(path.glob("*.csv")) or sorted(path.glob("*/*.csv")) or sorted(path.glob("*.gz*"))
-            if not inside:
+            patterns = ("[!.]*.csv", "[!.]*/[!.]*.csv", "[!.]*.gz*", "[!.]*/[!.]*.gz*")
+            inside = next((found for pattern in patterns if (found := sorted(path.glob(pattern)))), None)
+            if inside is None:
                 return cls(path, b"")
             file = inside[0]
         with Unpacked(file) as stream:

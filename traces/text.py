@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import codecs
 import csv
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -97,7 +99,8 @@ class Table:
 
 
 def read_table(
-    path: Path, required: Sequence[str], *, names: Sequence[str] | None = None, delimiter: str = ","
+    path: Path, required: Sequence[str], *, names: Sequence[str] | None = None, delimiter: str = ",",
+    what: str = "",
 ) -> Table:
     """Read a CSV file with a header as text.
 
@@ -111,6 +114,8 @@ def read_table(
         Names of the columns of a file without a header.
     delimiter : str
         What stands between cells: one character.
+    what : str
+        What the file is, where it is no trace: "capacity file".
 
     Raises
     ------
@@ -130,20 +135,70 @@ def read_table(
     else:
         body, above = data.removeprefix(codecs.BOM_UTF8), 0
     if not body.strip():
-        raise no_rows(source)
+        raise no_rows(source, what)
     return parse_rows(body, names, source, delimiter, above)
 
 
-def no_rows(source: str) -> TraceError:
-    """The error of a file with a header alone."""
-    return TraceError("the trace has no jobs", where=source, got="a header and no rows",
-                      allowed="at least one row", todo="Check the file and the filters.")
+def no_rows(source: str, what: str = "") -> TraceError:
+    """The error of a file with a header alone; `what` it is, where it is no trace."""
+    return TraceError(f"the {what} has no rows" if what else "the trace has no jobs", where=source,
+                      got="a header and no rows", allowed="at least one row",
+                      todo="Check the file." if what else "Check the file and the filters.")
 
 
 def read_bytes(path: Path) -> bytes:
     """The whole file, unpacked where it is a gzip or tar, or a TraceError that says why not."""
     with Unpacked(path) as stream:
         return stream.read()
+
+
+def read_json(path: Path, allowed: str) -> Any:
+    """The content of a JSON file, unpacked where it is packed; `allowed` says what it should be.
+
+    Raises
+    ------
+    TraceError
+        It cannot be read, is no JSON (names the line), nests too deep, holds a number that is too long, or an object
+        that has a key twice: which of the two values counts is not told.
+    """
+    try:
+        return json.loads(read_bytes(path), object_pairs_hook=_object, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        raise TraceError("the file is no valid JSON", where=f"{path}, line {error.lineno}, column {error.colno}",
+                         got=error.msg, allowed=allowed, todo="Fetch the file again: it may be cut short.") from None
+    except UnicodeDecodeError:
+        raise TraceError("the file is no valid JSON", where=str(path), got="bytes that are no UTF-8",
+                         allowed=allowed) from None
+    except RecursionError:
+        raise TraceError("the file is no valid JSON", where=str(path), got="lists in lists without end",
+                         allowed=allowed) from None
+    except _NotAllowedError as error:
+        raise TraceError(str(error), where=str(path), got=error.got, allowed=allowed) from None
+
+
+class _NotAllowedError(Exception):
+    """What JSON allows and we do not."""
+
+    def __init__(self, what: str, got: str) -> None:
+        super().__init__(what)
+        self.got = got
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        values = [str(value)[:60] for name, value in pairs if name == twice]
+        raise _NotAllowedError(f"an object has key {twice[:60]!r} twice", ", ".join(values[:5]))
+    return found
+
+
+def _integer(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:  # Python reads some thousands
+        raise _NotAllowedError("a number is too long", f"{len(digits):,} digits: {digits[:20]}…") from None
 
 
 def check_text(data: bytes, source: str, above: int = 0) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import re
+import stat
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, cast
 
@@ -21,7 +23,9 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 BUFFER_BYTES = 1 << 20
 GZIP = b"\x1f\x8b"
-_PART = re.compile(r"(.+)\.part\w+")
+_PART = re.compile(r"(.+)\.part([0-9a-z]{2}|\d+)")
+_PACKED = re.compile(r"(.+?)(\.tgz|(\.tar)?(\.gz)?)")
+_opened: ContextVar[dict[Path, None] | None] = ContextVar("opened", default=None)
 
 
 @contextmanager
@@ -34,10 +38,83 @@ def watching(watcher: Watcher) -> Iterator[None]:
         _watcher.reset(token)
 
 
+@contextmanager
+def noting() -> Iterator[dict[Path, None]]:
+    """Within it, every file that is opened is noted: the keys of what it gives are their paths, in order."""
+    files: dict[Path, None] = {}
+    token = _opened.set(files)
+    try:
+        yield files
+    finally:
+        _opened.reset(token)
+
+
 def parts(path: Path) -> list[Path]:
-    """The files that `x.tar.gz.partaa` is one of, in order of their names; of any other file: itself."""
+    """The files that `x.tar.gz.partaa` is one of, in order; of any other file: itself.
+
+    Parts are named as `split` names them: aa, ab, … or by number, from 0 or 1. `x.tar.gz.partaa.md5` is none.
+
+    Raises
+    ------
+    TraceError
+        A part is missing before or between those that are there.
+    OSError
+        The folder cannot be read.
+    """
     match = _PART.fullmatch(path.name)
-    return sorted(path.parent.glob(f"{match[1]}.part*")) if match else [path]
+    if match is None:
+        return [path]
+    found = {m[2]: file for file in path.parent.iterdir() if (m := _PART.fullmatch(file.name)) and m[1] == match[1]}
+    suffixes = sorted(found, key=lambda suffix: (len(suffix), suffix))
+    for suffix in suffixes[:1]:
+        if _place(suffix) > (1 if suffix.isdigit() else 0):
+            raise _gap(path, f"none before {found[suffix].name}")
+    for before, suffix in pairwise(suffixes):
+        if before.isdigit() == suffix.isdigit() and _place(suffix) > _place(before) + 1:
+            raise _gap(path, f"{found[before].name}, then {found[suffix].name}")
+    return [found[suffix] for suffix in suffixes] or [path]
+
+
+def _place(suffix: str) -> int:
+    """Which part a suffix of digits or letters is, from 0; -1 of both (split -x): not looked at."""
+    if suffix.isdigit():
+        return int(suffix)
+    return 26 * (ord(suffix[0]) - 97) + ord(suffix[1]) - 97 if suffix.isalpha() else -1
+
+
+def _gap(path: Path, got: str) -> TraceError:
+    return TraceError("a part of the file is missing", where=str(path), got=got, allowed="all parts, one after another",
+                      todo="Fetch the missing part.")
+
+
+def inner_name(name: str) -> str:
+    """Name of a file without its packing: x.csv of x.csv, x.csv.gz, x.csv.tar.gz and x.csv.gz.partab."""
+    part = _PART.fullmatch(name)
+    packed = _PACKED.fullmatch(part[1] if part else name)
+    return packed[1] if packed else name
+
+
+def files_by(folder: Path, key: Callable[[str], str | None]) -> dict[str, list[Path]]:
+    """The files of a folder by what `key` makes of their names (None: not wanted), sorted; of parts only the first.
+
+    Hidden files are left out. Pipes and devices are not: who wants one is told so when it is opened.
+    """
+    found: dict[str, dict[str, Path]] = {}
+    for file in sorted(folder.iterdir()):
+        name = None if file.name.startswith(".") or file.is_dir() else key(file.name)
+        if name is not None:
+            part = _PART.fullmatch(file.name)
+            found.setdefault(name, {}).setdefault(part[1] if part else file.name, file)
+    return {name: list(files.values()) for name, files in sorted(found.items())}
+
+
+def only(files: list[Path]) -> Path:
+    """The one file of a table; a TraceError that names all where there are more."""
+    if len(files) > 1:
+        raise TraceError("more than one file of the same table", where=str(files[0].parent),
+                         got=", ".join(file.name for file in files), allowed="one of them",
+                         todo="Remove the others: which one is right is not told.")
+    return files[0]
 
 
 class Unpacked:
@@ -61,7 +138,8 @@ class Unpacked:
                 inside = pa.CompressedInputStream(pa.PythonFile(self._stream, "r"), "gzip")
                 self._stream = cast(IO[bytes], io.BufferedReader(inside, BUFFER_BYTES))
             self._inside = self._stream
-            if self._peek(512)[257:262] == b"ustar" and b"\0" in self._peek(512):
+            block = self._peek(512)
+            if (block[257:262] == b"ustar" and b"\0" in block) or block == bytes(512):  # a tar of nothing is zeros
                 self._tar = tarfile.open(fileobj=self._stream, mode="r|", bufsize=BUFFER_BYTES)  # noqa: SIM115
                 self._inside = self._member() or self._refuse("no file in it")
 
@@ -114,9 +192,16 @@ class Unpacked:
 
 
 class _Files(io.RawIOBase):
-    """Files one after the other as one, telling the watcher how far it is."""
+    """Files one after the other as one, telling the watcher how far it is. Pipes and devices are refused unopened."""
 
     def __init__(self, paths: list[Path]) -> None:
+        for path in paths:
+            if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():  # it might be waited for, or never end
+                raise TraceError("neither a file nor a folder", where=str(path), got="a pipe, socket or device",
+                                 allowed="a file", todo="Write its content to a file first.")
+        noted = _opened.get()
+        if noted is not None:
+            noted.update(dict.fromkeys(paths))
         self._left = [path.open("rb", buffering=0) for path in paths]
         self._done, self._total = 0, sum(path.stat().st_size for path in paths)
         self._watcher = _watcher.get()

@@ -63,15 +63,23 @@ class Placing(Policy):
             begin = end
         return found
 
+    def never_fits(self, view: View, decision: Decision) -> Decision:
+        """Reject the first waiting job where nothing runs and the rule cannot place it even on all of the cluster.
 
-def never_fits(view: View, rule: str, decision: Decision) -> Decision:
-    """Reject the first waiting job if it did not start though all of the cluster is up and idle: it never will."""
-    if view.running.size == 0 and not decision.start and view.queued.size and view.idle.sum() == view.cluster.num_gpus:
-        row = int(view.queued[0])
-        need = int(view.jobs.num_gpus[row])
-        if need * int(view.jobs.gpu_milli[row]) <= view.vc_left[view.jobs.vc[row]]:  # else its quota may yet grow
-            decision.reject = [(row, f"placement {rule!r} cannot place {need} slots even on the idle cluster")]
-    return decision
+        Nodes that are away may come back and a quota may grow: they count as there.
+        """
+        if view.running.size or decision.start or not view.queued.size:
+            return decision
+        spec, head = view.cluster, view.queued[:1]
+        no_quota = np.full_like(view.vc_left, np.iinfo(np.int64).max)
+        idle = (np.full_like(view.free_milli, 1000), spec.node_gpus.astype(view.idle.dtype),
+                spec.gpus_by_type().astype(view.type_idle.dtype))
+        rule = RULES[self.placement]
+        if not admit(head, False, rule, *self._jobs, no_quota, *idle, *self._shape, *self._buffers()):
+            row = int(head[0])
+            decision.reject = [(row, f"placement {self.placement!r} cannot place {view.jobs.num_gpus[row]} slots even "
+                                     "on the idle cluster")]
+        return decision
 
 
 def nothing_to_do(view: View) -> bool:
@@ -87,7 +95,7 @@ class Ordered(Placing):
     """Skip a job that does not fit now, instead of blocking those behind it."""
 
     def decide(self, view: View) -> Decision:
-        return never_fits(view, self.placement, Decision(start=self.admit(view, view.queued, self.skip)))
+        return self.never_fits(view, Decision(start=self.admit(view, view.queued, self.skip)))
 
     def admit(self, view: View, queue: np.ndarray, skip: bool) -> list[tuple[int, Placement]]:
         """Start jobs of `queue` in its order."""
@@ -174,7 +182,7 @@ class Preemptive(Placing):
             decision.start = [p for p in decision.start if not view.slot_n[p[0]]]
         if waiting_key < np.inf and going:
             decision.wake_s = self.wake_s(view, self._goes_on[: int(going)], waiting_key)
-        return never_fits(view, self.placement, decision)
+        return self.never_fits(view, decision)
 
     def _decide_stably(self, view: View, running: np.ndarray, run_key: np.ndarray) -> Decision:
         """The same with ties in the order of the decision before: one stable sort, as of a list that stays."""

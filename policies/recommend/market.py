@@ -29,6 +29,9 @@ STEPS = 2
 CAP = 1e4
 """Highest price, as a multiple of the lowest: where even the least plans of all jobs are too many, none clears."""
 
+WIDE = 0.25
+"""Part of a type's GPUs above which a waiting job that must have so many holds no price up."""
+
 MOST_WORTH = 1e12
 """What an hour is worth at most (USD): no price of GPUs matters beside it, and all costs are finite."""
 
@@ -53,16 +56,24 @@ class Market:
         self.worth = min(float(hour_usd), MOST_WORTH)
         self.counts, self.iteration_s = np.zeros((0, len(types))), np.zeros(0)
         self.first = np.zeros(1, dtype=np.int64)
+        self._wide, self._wide_from = np.zeros(0, dtype=np.bool_), np.maximum(WIDE * self.supply, 1.0)
 
     def add(self, known: JobClass) -> int:
         """Take in the plans of a class; returns its number here."""
         self.counts = np.concatenate((self.counts, known.counts * (known.milli / 1000)))
         self.iteration_s = np.concatenate((self.iteration_s, known.iteration_s))
         self.first = np.append(self.first, len(self.iteration_s))
-        return len(self.first) - 2
+        number = len(self.first) - 2
+        self._wide = np.append(self._wide, (self.counts[self.plans(number)] > self._wide_from).any(axis=1).all())
+        return number
 
-    def update(self, jobs: np.ndarray) -> None:
-        """Move prices towards what `jobs` (int64 [classes], waiting and running) ask for."""
+    def update(self, running: np.ndarray, waiting: np.ndarray) -> None:
+        """Move prices towards what jobs (int64 [classes] each) ask for.
+
+        A waiting job that takes more than `WIDE` of a type (and one GPU), whatever its plan, is not counted: no price
+        makes it take less, and one so high that all others leave would keep GPUs idle until it can start.
+        """
+        jobs = running + np.where(self._wide[: len(waiting)], 0, waiting)
         self.price = clear(self.counts, self.iteration_s, self.first, jobs, self.supply, self.price, self.floor, CAP,
                            self.worth, RATE, STEPS)  # fmt: skip
         self.cost = costs_per_s(self.counts, self.price, self.worth)

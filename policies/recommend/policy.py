@@ -121,8 +121,10 @@ class RecommendPolicy(Policy):
         never = self._never[self._class_of[rows]]
         reject = [(row, self._classes[self._class_of[row]].reason) for row in rows[never].tolist()]
         rows, decision = rows[~never], Decision(reject=reject)
-        active = np.concatenate((self._class_of[rows], self._class_of[view.running]))
-        self._market.update(np.bincount(self._number[active], minlength=len(self._classes) or 1))
+        size = len(self._classes) or 1
+        waiting, running = (np.bincount(self._number[self._class_of[some]], minlength=size)
+                            for some in (rows, view.running))
+        self._market.update(running, waiting)
         if self.planning_s > 0:
             wait_s = self._ready_s[self._class_of[rows]]
             ready = wait_s <= view.now_s

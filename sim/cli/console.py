@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -47,9 +48,18 @@ def show(table: object) -> None:
     Console(highlight=False).print(table)
 
 
+def _known(content: Any) -> Any:
+    """The content with null for numbers that are not known (NaN): JSON has no word for them."""
+    if isinstance(content, Mapping):
+        return {key: _known(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_known(value) for value in content]
+    return None if isinstance(content, float) and math.isnan(content) else content
+
+
 def show_json(content: Mapping[str, Any]) -> None:
     """Print one JSON object on one line of stdout; floats in full precision."""
-    sys.stdout.write(json.dumps(content, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(_known(content), allow_nan=False) + "\n")
 
 
 @contextmanager

@@ -213,6 +213,38 @@ def again(
         raise typer.Exit(1)
 
 
+def compare(
+    one: Annotated[str, typer.Argument(metavar="TRACE", help=TRACE)],
+    other: Annotated[str, typer.Argument(metavar="TRACE", help="The other one.")],
+    jobs: Annotated[int | None, typer.Option(
+        help="Jobs of a generated trace.  [as many as the other has]", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Seed of a generated trace.", min=0)] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say how far two traces are apart: run times, sizes, arrivals, virtual clusters.
+
+    \b
+    Examples:
+      hetsim trace compare philly.csv philly
+      hetsim trace compare venus.parquet saturn.parquet --json
+    """
+    from sim.workload import DEFAULT_JOBS
+    from traces.distances import as_text
+    from traces.distances import compare as distances
+    from traces.synthetic.generate import GENERATORS
+
+    found: dict[str, Trace] = {}
+    for name in sorted((one, other), key=lambda name: name in GENERATORS):  # files first: they say how many jobs
+        taken = jobs or next((len(trace) for trace in found.values()), DEFAULT_JOBS)
+        made = {"jobs": taken, "seed": seed} if name in GENERATORS else {}
+        found[name] = _trace(name, None, made)[0]
+    apart = distances(found[one], found[other])
+    if json:
+        console.show_json(apart)
+    else:
+        sys.stdout.write(console.printable(f"first   {one}\nsecond  {other}\n" + as_text(apart)))
+
+
 def formats(
     name: Annotated[str | None, typer.Argument(help="Format, or generated trace; left out: list them.")] = None,
 ) -> None:

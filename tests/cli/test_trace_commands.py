@@ -358,3 +358,11 @@ def test_a_name_in_another_script_is_drawn_without_noise(hetsim, log):
     (log / "cj.csv").write_text("job_id,submit_s,duration_s,num_gpus,vc\na,0,1,1,日本\nb,1,1,1,y\n", encoding="utf-8")
     said = hetsim("trace", "describe", "cj.csv", "--picture", "cj.png")
     assert said.code == 0 and "Glyph" not in said.err and (log / "cj.png").exists()
+
+
+def test_two_traces_are_compared_and_a_generated_one_gets_as_many_jobs(hetsim, log):
+    apart = json.loads(hetsim("trace", "compare", "philly", "log.csv", "--json").out)
+    assert apart["jobs"] == [5, 5]
+    same = hetsim("trace", "compare", "log.csv", "log.csv")
+    assert same.code == 0 and "KS distance 0.000" in same.out
+    assert hetsim("trace", "compare", "log.csv", "phily").code == 2

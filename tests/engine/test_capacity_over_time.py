@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,19 @@ from hypothesis import strategies as st
 
 from analysis.audit import audit
 from analysis.run import load_run
-from policies.registry import names as policy_names
-from sim.api import HetsimError, PolicyError
+from policies.fifo import Fifo
+from policies.registry import make
+from sim.api import Decision, HetsimError, PolicyError, View
 from sim.cluster import ClusterError
-from sim.simulate import RunResult
+from sim.config import EngineConfig
+from sim.hardware import gpu_type
+from sim.performance import Performance
+from sim.progress import Modelled, Recorded
+from sim.simulate import RunResult, simulate
+from sim.timetable import make_timetable
 from tests.helpers import by_job, jobs, nodes, run, segments
 from traces.errors import TraceError
+from traces.trace import Trace
 
 DAY_S = 86_400.0
 TWO = nodes(("V100", 2, 4))
@@ -38,6 +46,14 @@ def audited(result: RunResult, folder: Path) -> RunResult:
     result.write(folder)
     assert not audit(load_run(folder)).violations
     return result
+
+
+def planned(trace: Trace, policy: str, file: str) -> RunResult:
+    """Work in iterations, by modelled speeds: what policies that size gangs need."""
+    performance = Performance()
+    truth = Modelled(trace, TWO, performance, gpu_type("V100"))
+    return simulate(trace, TWO, make(policy), truth, EngineConfig(capacity=file), performance=performance,
+                    estimate_s=trace.duration_s)
 
 
 def begins(result: RunResult) -> dict[str, float]:
@@ -167,6 +183,139 @@ def test_jobs_left_when_the_nodes_are_gone_for_good_are_reported(tmp_path: Path)
     assert all("the cluster has 0 from 50 s on" in reason for reason in table["reason"])
 
 
+def test_the_gpus_there_on_average_are_those_of_the_nodes_weighed_by_time(tmp_path: Path) -> None:
+    """Node 1 comes at 100 s; node 0 is out from 200 to 250 s. 0 to 300 s: (100·4 + 100·8 + 50·4 + 50·8) / 300 = 6."""
+    config = EngineConfig(capacity=capacity(tmp_path, ",,,4", "100,,,8", ",a,,1"),
+                          outages=outages(tmp_path, "200,0,0", "250,0,1"))
+    table = make_timetable(TWO, ("a",), config, 0.0)
+    assert table.mean_gpus(0, 300) == 6
+    assert table.mean_gpus(50, 150) == table.mean_gpus(190, 210) == 6
+    assert table.mean_gpus(-500, 50) == table.mean_gpus(200, 200) == 4
+    assert table.mean_gpus(1000, 1100) == table.mean_gpus(100, 100) == 8
+    assert make_timetable(TWO, ("a",), EngineConfig(), 0.0).mean_gpus(3, 9) == 8
+
+
+# -- jobs that come back, and can never run again ----------------------------------------------------------------------
+
+
+def test_a_job_that_comes_back_and_can_never_run_again_leaves_and_those_behind_it_run(tmp_path: Path) -> None:
+    """The quota falls from 8 to 4 under a job of 8 that runs; its node fails: strict order waits for it no longer."""
+    trace = jobs([(0, 1e5, 8), *((200 + 10 * i, 50, 1) for i in range(20))], vc=["a"] + ["b"] * 20)
+    file = capacity(tmp_path, ",a,,8", "100,a,,4")
+    result = audited(run(trace, TWO, "fifo", capacity=file, mtbf_h=0.2, repair_h=0.001, seed=1), tmp_path / "run")
+    table = by_job(result)
+    assert table.loc["0", ["state", "reason"]].tolist() == [
+        "unfinished", "asks for 8 GPUs, more than its virtual cluster's quota of 4 from 100 s on"]
+    first = segments(result).query("job_id == '0'").iloc[-1]
+    assert first["end_reason"] == "node_failed" and first["end_s"] > 100
+    assert (table["state"][1:] == "done").all()
+
+
+def test_a_job_with_attempts_left_leaves_after_one_if_it_can_never_run_again(tmp_path: Path) -> None:
+    trace = jobs([(0, 200, 8), (10, 50, 1)], vc=["a", "b"], attempts=[2, 1])
+    result = audited(run(trace, TWO, "fifo", capacity=capacity(tmp_path, ",a,,8", "50,a,,4")), tmp_path / "run")
+    table = by_job(result)
+    assert table["state"].tolist() == ["unfinished", "done"]
+    assert segments(result)[["job_id", "begin_s", "end_s"]].to_numpy().tolist() == [["0", 0, 100], ["1", 100, 150]]
+
+
+def test_a_job_that_is_preempted_above_a_quota_that_shrank_for_good_leaves(tmp_path: Path) -> None:
+    """`srtf` chooses anew within the quota of 1: the running job of 8 leaves, what waits runs at that same instant."""
+    trace = jobs([(0, 1000, 8), (60, 10, 1), (60, 20, 2)], vc=["a", "a", "b"])
+    result = audited(run(trace, TWO, "srtf", capacity=capacity(tmp_path, ",a,,8", "50,a,,1")), tmp_path / "run")
+    table = by_job(result)
+    assert table["state"].tolist() == ["unfinished", "done", "done"]
+    assert table.loc["0", "reason"] == "asks for 8 GPUs, more than its virtual cluster's quota of 1 from 50 s on"
+    assert begins(result) == {"0": 0, "1": 60, "2": 60}
+
+
+@dataclass
+class Stopper(Fifo):
+    """Stops whatever runs at 60 s, and says in the same breath what else to do with it."""
+
+    how: str = "reject"
+
+    def decide(self, view: View) -> Decision:
+        if view.now_s != 60 or not view.running.size:
+            return super().decide(view)
+        rows = view.running.tolist()
+        also = {"reject": [(row, "stopped") for row in rows], "rekey": rows}
+        return Decision(stop=rows, **{self.how: also[self.how]})
+
+
+@pytest.mark.parametrize("how", ["reject", "rekey"])
+def test_a_policy_may_reject_or_rekey_what_it_stops_though_it_has_left_by_then(tmp_path: Path, how: str) -> None:
+    """And it is asked again at once, so that what waited behind it starts."""
+    trace = jobs([(0, 1000, 8), (60, 10, 2)], vc=["a", "b"])
+    config = EngineConfig(capacity=capacity(tmp_path, ",a,,8", "50,a,,1"))
+    result = audited(simulate(trace, TWO, Stopper(how=how), Recorded(trace, TWO), config), tmp_path / "run")
+    assert by_job(result)["state"].tolist() == ["unfinished", "done"]
+    assert "quota of 1 from 50 s on" in by_job(result).loc["0", "reason"]
+    assert begins(result)["1"] == 60
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy", "srtf", "fifo-skip"])
+def test_a_gang_that_the_rule_never_places_blocks_nobody_although_a_node_is_away_for_good(
+    tmp_path: Path, policy: str
+) -> None:
+    """`first-fit` puts 8 GPUs on two nodes of the largest size, 4: there is one, whether all nodes are there or not."""
+    trace = jobs([(0, 10, 8), (0, 10, 1)])
+    result = run(trace, nodes(("V100", 1, 4), ("V100", 3, 2)), policy, {"placement": "first-fit"},
+                 outages=outages(tmp_path, "-1,3,0"))
+    assert by_job(result).loc["0", "reason"] == "placement 'first-fit' cannot place 8 slots even on the idle cluster"
+    # A policy that skips what does not fit looks at it once nothing runs.
+    assert begins(result) == {"1": 0}
+
+
+# -- reasons and notes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "hetero", "homogeneous", "homogeneous-dp"])
+@pytest.mark.parametrize(("rows", "reason"), [
+    ([",,,0"], "asks for 2 slots of 1 GPU on any one type; the cluster has 0"),
+    ([",a,,0"], "asks for 2 GPUs, more than its virtual cluster's quota of 0"),
+    (["-9,,,0"], "asks for 2 slots of 1 GPU on any one type; the cluster has 0"),
+    ([",,,8", "50,,,0"], "asks for 2 slots of 1 GPU on any one type; the cluster has 0 from 50 s on"),
+])
+def test_all_policies_refuse_with_one_reason_where_nothing_is_there(
+    tmp_path: Path, policy: str, rows: list[str], reason: str
+) -> None:
+    trace = jobs([(0, 1, 1), (60, 10, 2)], vc=["b", "a"], model=["resnet50"] * 2, batch_size=[64] * 2)
+    result = planned(trace, policy, capacity(tmp_path, *rows))
+    assert by_job(result).loc["1", ["state", "reason"]].tolist() == ["rejected", reason]
+
+
+def test_a_reason_names_the_time_from_which_it_holds(tmp_path: Path) -> None:
+    """Not the present step (the outage file's last is at 30 s): `a` has had its quota since the start, `b` since 10 s,
+    and `c` will never have more than the 4 that come at 40 s."""
+    trace = jobs([(0, 100, 1), (35, 10, 5), (35, 10, 5), (35, 10, 5)], vc=["d", "a", "b", "c"])
+    file = capacity(tmp_path, ",a,,3", ",b,,8", "10,b,,3", ",c,,8", "10,c,,2", "40,c,,4")
+    result = run(trace, TWO, "fifo", capacity=file, outages=outages(tmp_path, "20,1,0", "30,1,1"))
+    assert [reason.split("quota of ")[1] for reason in by_job(result)["reason"][1:]] == [
+        "3 from 0 s on", "3 from 10 s on", "at most 4 from 10 s on"]
+
+
+@pytest.mark.parametrize(("rows", "notes"), [
+    (["172800,,,8"], ["all changes of capacity.csv lie after the last submission",
+                      "no GPU is there until 172800 s, 2.0 days after the first submission"]),
+    (["50,,,8"], ["no GPU is there until 50 s, 0.0 days after the first submission"]),
+    (["-9,,,4", "-5,,,8"], ["all changes of capacity.csv lie before the first submission"]),
+    ([",,,8", "500,,,4"], ["all changes of capacity.csv lie after the last submission"]),
+    (["-9,,,8"], []), ([",,,4", "0,,,8"], []), ([",,,4", "99,,,8"], []), (["-9,,,4", "500,,,8"], []),
+    ([",,,0"], ["no GPU is ever there"]),
+])
+def test_a_run_says_where_a_file_has_another_clock_than_its_jobs(
+    tmp_path: Path, rows: list[str], notes: list[str]
+) -> None:
+    result = run(jobs([(0, 10, 1), (99, 10, 1)]), TWO, "fifo", capacity=capacity(tmp_path, *rows))
+    assert result.info["timetable"]["notes"] == notes
+
+
+def test_an_outage_file_that_ends_before_the_first_submission_is_noted(tmp_path: Path) -> None:
+    result = run(jobs([(0, 10, 1)]), TWO, "fifo", outages=outages(tmp_path, "-9,0,0", "-5,0,1"))
+    assert result.info["timetable"]["notes"] == ["all changes of outages.csv lie before the first submission"]
+
+
 # -- by law ------------------------------------------------------------------------------------------------------------
 
 COUNTS = st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["", "a", "b"]), st.integers(0, 12)), max_size=12,
@@ -181,7 +330,7 @@ def test_nothing_is_lost_and_never_more_is_held_than_is_there(
     tmp_path: Path, rows: list[tuple[int, str, int]], work: list[tuple[int, int, int, str]], policy: str
 ) -> None:
     """P-16: at each begin of a segment, what all jobs hold is at most what the file counts then, and every job has an
-    outcome: done, or a reason."""
+    outcome: done, or a reason; none waits for ever for what never comes."""
     trace = jobs([row[:3] for row in work], vc=[row[3] for row in work])
     known = [row for row in rows if row[1] in {"", *trace.vc.tolist()}]
     file = capacity(tmp_path, *(f"{t},{vc},,{gpus}" for t, vc, gpus in known)) if known else None
@@ -189,6 +338,7 @@ def test_nothing_is_lost_and_never_more_is_held_than_is_there(
     table = by_job(result)
     assert set(table["state"]) <= {"done", "rejected", "unfinished"}
     assert (table["reason"] != "").equals(table["state"] != "done")
+    assert not table["reason"].str.contains("policy leaves it waiting").any()
     count = sorted((t, gpus) for t, vc, gpus in known if vc == "")
     held = segments(result)
     held["size"] = held["gpu_ids"].map(len)
@@ -218,20 +368,8 @@ def test_a_run_with_files_is_reproducible(tmp_path: Path) -> None:
 
 def test_a_policy_that_sizes_gangs_waits_for_the_quota_as_well(tmp_path: Path) -> None:
     """`hetero` knows how large the quota ever is, not when; where none is ever there the job is refused."""
-    from sim.config import RunConfig
-    from sim.workload import prepare
-
-    assert "hetero" in policy_names()
-    columns = "job_id,submit_s,duration_s,num_gpus,vc,model,batch_size\n"
-    (tmp_path / "jobs.csv").write_text(columns + "0,0,100,2,a,resnet50,64\n1,0,100,2,b,resnet50,64\n")
-    from policies.registry import make
-    from sim.simulate import simulate
-
-    file = capacity(tmp_path, "0,a,,0", "500,a,,4", "0,b,,0")
-    config = RunConfig(trace=str(tmp_path / "jobs.csv"), engine={"capacity": file})
-    work = prepare(config, TWO)
-    result = simulate(work.trace, TWO, make("hetero", {}), work.truth, config.engine, performance=work.performance)
-    audited(result, tmp_path / "run")
+    trace = jobs([(0, 100, 2), (0, 100, 2)], vc=["a", "b"], model=["resnet50"] * 2, batch_size=[64] * 2)
+    result = audited(planned(trace, "hetero", capacity(tmp_path, "0,a,,0", "500,a,,4", "0,b,,0")), tmp_path / "run")
     assert begins(result) == {"0": 500}
     assert by_job(result)["state"].tolist() == ["done", "rejected"]
 
@@ -261,7 +399,7 @@ def test_the_audit_finds_a_start_above_the_quota_of_its_time(tmp_path: Path) -> 
     (["0,,V100,4.5"], "value not allowed"),
     (["soon,,V100,4"], "value not allowed"),
     (["0,,V100"], "wrong number of cells"),
-    ([], "no jobs|no capacity|empty"),
+    ([], "has no rows"),
 ])
 def test_a_capacity_file_is_read_strictly(tmp_path: Path, rows: list[str], message: str) -> None:
     with pytest.raises(HetsimError, match=message):

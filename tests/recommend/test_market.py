@@ -131,7 +131,7 @@ def test_costs_and_what_fits_class_by_class():
     market = Market((V100, T4), np.array([2, 1]), 5.0)
     assert market.add(known(([1, 0], 2.0), ([0, 1], 6.0))) == 0
     assert market.add(known(([2, 0], 1.0))) == 1
-    market.update(np.array([1, 0]))
+    market.update(np.array([1, 0]), np.array([0, 0]))
     assert market.costs(0) == pytest.approx([16.12, 33.156])
     assert market.costs(1) == pytest.approx([11.12])
     assert market.fits(np.array([1, 1])).tolist() == [True, False]
@@ -143,10 +143,10 @@ def test_a_crowd_that_no_price_clears_leaves_the_price_at_its_cap():
     market = Market((V100,), np.array([1]), 5.0)
     market.add(known(([1], 1.0)))
     for _ in range(20):
-        market.update(np.array([50]))
+        market.update(np.array([0]), np.array([50]))
     assert market.price.tolist() == [3.06 * CAP]
     for _ in range(20):
-        market.update(np.array([0]))
+        market.update(np.array([0]), np.array([0]))
     assert market.price.tolist() == [3.06]
 
 
@@ -198,3 +198,16 @@ def test_the_first_move_is_that_of_the_rule(data):
     overhead_s = float(data.draw(st.integers(0, 8)))
     case = plan, owner, stretch_s, free, quota, counts, iteration_s, first, cost, overhead_s
     assert first_move(*case) == slow_first_move(*case)
+
+
+def test_a_waiting_job_that_needs_nearly_all_of_a_type_does_not_keep_all_others_off_it():
+    """One that must have all eight V100 waits; small ones still take V100, where they are three times as fast."""
+    market = Market((V100, T4), np.array([8, 8]), 5.0)
+    market.add(known(([8, 0], 1.0)))
+    small = market.add(known(([1, 0], 1.0), ([0, 1], 3.0)))
+    for _ in range(200):
+        market.update(running=np.array([0, 4]), waiting=np.array([1, 0]))
+    assert market.price[0] == market.floor[0] and market.costs(small).argmin() == 0
+    for _ in range(200):  # while it runs it is counted: the others go where it is not
+        market.update(running=np.array([1, 4]), waiting=np.array([0, 0]))
+    assert market.price[0] > market.floor[0] and market.costs(small).argmin() == 1

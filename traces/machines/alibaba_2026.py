@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,12 @@ from traces.machines.capacity import About, Capacity, MachineReader, Machines
 from traces.reader import Head
 from traces.readers.alibaba_2026 import NODE_HEADER, PUBLIC
 from traces.tally import Tally
-from traces.text import read_table
+from traces.text import read_bytes, read_table
 
 SERVER_COLUMNS = ("server_id", "cluster_id", "gpu_spec_public", "gpu_count")
 HOURS = "day=*/hour=*/*.parquet"
-_HOUR = re.compile(r"day=(\d+)/hour=(\d+)/")
+_HOUR = re.compile(r"day=(\d{1,5})/hour=([01]?\d|2[0-3])/.*", re.ASCII)
+HOUR_S = 3600.0
 
 
 def read_alibaba_2026_cluster(path: Path) -> Machines | Capacity:
@@ -45,18 +47,21 @@ def read_alibaba_2026_cluster(path: Path) -> Machines | Capacity:
     day, hour         time_s = 86,400 day + 3,600 hour, from the trace's first day
     cluster_id        vc
     gpu_spec_public   gpu_type, as written
-    gpu_count         gpus, added up over the servers of that hour
+    gpu_count         gpus, added up over the servers of that hour; a fraction is no number of GPUs: left out, counted
     server_id         counted: servers that were ever there are more than at any one time (clusterdata #256)
     ================  ==========================================================
+
+    An hour that is left out is as the hour before; a note says how many there are.
 
     Raises
     ------
     TraceError
-        See `traces.text.read_table`, `Machines.from_columns` and `Capacity.from_columns`; a damaged Parquet file.
+        See `traces.text.read_table`, `Machines.from_columns` and `Capacity.from_columns`; a damaged Parquet file; an
+        hour that is none of 0 to 23.
     """
     if path.is_dir():
         return _server_hours(path)
-    table = read_table(path, NODE_HEADER)
+    table = read_table(path, NODE_HEADER, what="list of machines")
     columns = {
         "name": table.text("node_name"), "gpu_type": table.text("gpu_model"),
         "gpus": table.number("gpu_capacity_num", integer=True, high=1e4), "cpu_cores": table.number("cpu_num"),
@@ -65,13 +70,13 @@ def read_alibaba_2026_cluster(path: Path) -> Machines | Capacity:
 
 
 def _server_hours(path: Path) -> Capacity:
-    hours = sorted((int(m[1]) * 86_400.0 + int(m[2]) * 3_600.0, file) for file in path.glob(HOURS)
-                   if (m := _HOUR.search(file.relative_to(path).as_posix())))
+    files = sorted((_hour_s(path, file), file) for file in path.glob(HOURS))
+    hours = [(time_s, [file for _, file in same]) for time_s, same in groupby(files, lambda pair: pair[0])]
     tally, largest = Tally(), pd.Series(dtype=np.int64)
     steps: list[tuple[float, str, str, int]] = []
     before: dict[tuple[str, str], int] = {}
-    for time_s, file in hours:
-        servers = _one_hour(file, tally)
+    for time_s, same in hours:
+        servers = _one_hour(same, tally)
         largest = pd.concat([largest, servers["gpu_count"]]).groupby(level=0).max()
         sums = servers.groupby(["cluster_id", "gpu_spec_public"], as_index=False)["gpu_count"].sum()
         now = dict.fromkeys(before, 0)  # what is no longer there has no GPU
@@ -79,27 +84,46 @@ def _server_hours(path: Path) -> Capacity:
         steps += [(time_s, vc, kind, gpus) for (vc, kind), gpus in now.items() if before.get((vc, kind)) != gpus]
         before = now
     times, vcs, types, gpus = zip(*steps, strict=True) if steps else ((), (), (), ())
+    missing = round((hours[-1][0] - hours[0][0]) / HOUR_S) + 1 - len(hours) if hours else 0
+    notes = [f"{len(hours)} hours, {len(largest)} different servers"]
+    notes += [f"{missing} hours in between are missing: each is taken to be as the hour before"] if missing else []
     about = About(source=str(path), format="alibaba-2026", rule="servers of each hour added up", counts=tally.counts,
-                  first=tally.first, notes=(f"{len(hours)} hours, {len(largest)} different servers",))
+                  first=tally.first, notes=tuple(notes))
     return Capacity.from_columns(times, vcs, types, gpus, distinct_gpus=int(largest.sum()), about=about)
 
 
-def _one_hour(file: Path, tally: Tally) -> pd.DataFrame:
+def _hour_s(folder: Path, file: Path) -> float:
+    """When the hour of a file begins, in s."""
+    name = file.relative_to(folder).as_posix()
+    match = _HOUR.fullmatch(name)
+    if match is None:
+        raise TraceError("no hour of a day", where=str(folder), got=name, allowed="day=D/hour=H, H from 0 to 23")
+    return int(match[1]) * 24 * HOUR_S + int(match[2]) * HOUR_S
+
+
+def _one_hour(files: list[Path], tally: Tally) -> pd.DataFrame:
     """The servers of one hour, by server_id, each once; those without a number of GPUs are left out and counted."""
+    servers = pd.concat([_servers(file) for file in files], ignore_index=True)
+    place = ("/".join(files[0].parts[-3:]),)
+    known = servers["gpu_count"].between(0, 1e4)
+    whole = known & (servers["gpu_count"] == servers["gpu_count"].round())
+    twice = whole & servers["server_id"].where(whole).duplicated()
+    tally.add("servers without a number of GPUs", int((~known).sum()), place)
+    tally.add("servers with a fraction of a GPU: left out", int((known & ~whole).sum()), place)
+    tally.add("servers listed twice in an hour: counted once", int(twice.sum()), place)
+    return servers[whole & ~twice].astype({"gpu_count": np.int64}).set_index("server_id")
+
+
+def _servers(file: Path) -> pd.DataFrame:
     try:
-        table = pq.read_table(file, columns=list(SERVER_COLUMNS), partitioning=None)
+        data = pa.BufferReader(read_bytes(file))
+        table = pq.read_table(data, columns=list(SERVER_COLUMNS), use_threads=False, pre_buffer=False)
         columns = {n: table.column(n).cast(pa.string()).fill_null("").to_pylist() for n in SERVER_COLUMNS[:3]}
         columns["gpu_count"] = table.column("gpu_count").cast(pa.float64()).to_pylist()
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise TraceError("not the servers of an hour", where=str(file), got=str(error)[:150],
                          allowed="Parquet with " + ", ".join(SERVER_COLUMNS)) from None
-    place = ("/".join(file.parts[-3:]),)
-    servers = pd.DataFrame(columns).astype({"gpu_count": np.float64})
-    known = servers["gpu_count"].between(0, 1e4)
-    twice = known & servers["server_id"].duplicated()
-    tally.add("servers without a number of GPUs", int((~known).sum()), place)
-    tally.add("servers listed twice in an hour: counted once", int(twice.sum()), place)
-    return servers[known & ~twice].astype({"gpu_count": np.int64}).set_index("server_id")
+    return pd.DataFrame(columns).astype({"gpu_count": np.float64})
 
 
 def _sniff(head: Head) -> bool:

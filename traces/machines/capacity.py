@@ -142,9 +142,9 @@ class Capacity:
     @classmethod
     def from_columns(
         cls, time_s: Any, vc: Any, gpu_type: Any, gpus: Any, *, distinct_gpus: int | None = None,
-        about: About | None = None,
+        about: About | None = None, lines: np.ndarray | None = None,
     ) -> Capacity:
-        """Sort by time, and leave out rows that change nothing.
+        """Sort by time, and leave out rows that change nothing. `lines`: where each row is in its file, for messages.
 
         Raises
         ------
@@ -164,8 +164,11 @@ class Capacity:
         for what, bad in (("a negative number of GPUs", gpus[order] < 0), ("two counts at one time", same & at_once)):
             if bad.any():
                 row = int(order[np.flatnonzero(bad)[0]])
-                raise TraceError(what, where=f"{about.source}, row {row + 1}",
-                                 got=f"vc {vc[row]!r}, type {gpu_type[row]!r} at {time_s[row]:g} s: {gpus[row]}")
+                place = f"row {row + 1}" if lines is None else f"line {lines[row]}"
+                when = f"at {time_s[row]:g} s" if np.isfinite(time_s[row]) else "from the beginning"
+                raise TraceError(what, where=f"{about.source}, {place}",
+                                 got=f"vc {vc[row]!r}, type {gpu_type[row]!r} {when}: {gpus[row]} GPUs",
+                                 allowed="one count from 0 for each virtual cluster, type and time")
         changes = ~same | np.concatenate(([True], np.diff(gpus[order]) != 0))
         order = np.sort(order[changes])
         order = order[np.lexsort((key[order], time_s[order]))]

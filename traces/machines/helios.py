@@ -9,7 +9,7 @@ import numpy as np
 from traces.errors import TraceError
 from traces.machines.capacity import About, Capacity, MachineReader
 from traces.reader import Head
-from traces.readers.slurm_log import folders_with
+from traces.readers.slurm_log import folders_with, has
 from traces.tally import Tally
 from traces.text import read_table
 from traces.times import posix_s, zone_name
@@ -40,24 +40,26 @@ def read_helios_sizes(path: Path, *, tz: str = ZONE) -> Capacity:
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Capacity.from_columns`; a date that is none; a folder without such a file.
+        See `traces.text.read_table` and `Capacity.from_columns`; a date that is none; a folder without such a file, or
+        with one and folders that have one.
     """
     files = folders_with(path, SIZES) if path.is_dir() else [path]
-    several = path.is_dir() and not (path / SIZES).is_file()
+    several = path.is_dir() and files[0].parent != path
     tally = Tally()
     pieces = [_sizes(file, f"{file.parent.name}/" if several else "", tz, tally) for file in files]
-    time_s, vc, gpus = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    time_s, vc, gpus, lines = (np.concatenate(column) for column in zip(*pieces, strict=True))
     first_s = float(time_s.min())
     about = About(
         source=str(path), format="helios", rule="as listed, from midnight on", counts=tally.counts, first=tally.first,
         notes=(f"dates read in {zone_name(tz)}",), epoch_s=first_s,
     )
-    return Capacity.from_columns(time_s - first_s, vc, np.full(len(vc), "", dtype=object), gpus, about=about)
+    return Capacity.from_columns(time_s - first_s, vc, np.full(len(vc), "", dtype=object), gpus, about=about,
+                                 lines=lines)
 
 
-def _sizes(file: Path, prefix: str, tz: str, tally: Tally) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Times (POSIX s), virtual clusters and GPUs of one table, a row for each day and virtual cluster."""
-    table = read_table(file, ("date", "total"))
+def _sizes(file: Path, prefix: str, tz: str, tally: Tally) -> tuple[np.ndarray, ...]:
+    """Times (POSIX s), virtual clusters, GPUs and lines of one table, a row for each day and virtual cluster."""
+    table = read_table(file, ("date", "total"), what="table of sizes")
     vcs = [name for name in table.cells if name not in ("date", "total")]
     if not vcs:
         raise TraceError("no virtual clusters in the table", where=f"{file}, line 1", got=", ".join(table.cells),
@@ -72,7 +74,7 @@ def _sizes(file: Path, prefix: str, tz: str, tally: Tally) -> tuple[np.ndarray, 
     for what, count in mine.counts.items():
         tally.add(what, count, (f"{prefix}{place}" for place in mine.first[what]))
     names = np.repeat(np.array([prefix + vc for vc in vcs], dtype=object), len(table))
-    return np.tile(when_s, len(vcs)), names, gpus.ravel()
+    return np.tile(when_s, len(vcs)), names, gpus.ravel(), np.tile(table.lines, len(vcs))
 
 
 def without_gpus(trace: Trace, capacity: Capacity) -> dict[str, np.ndarray]:
@@ -105,7 +107,7 @@ def without_gpus(trace: Trace, capacity: Capacity) -> dict[str, np.ndarray]:
 def is_size_table(head: Head) -> bool:
     """Whether it is a cluster_gpu_number.csv, or a folder with one (or with folders that have)."""
     if head.path.is_dir():
-        return any(head.path.glob(SIZES)) or any(head.path.glob(f"*/{SIZES}"))
+        return has(head.path, SIZES)
     return len(head.header) > 2 and head.header[0] == "date" and head.header[-1] == "total"
 
 

@@ -43,7 +43,7 @@ def read_machines(path: str | Path, format: str | None = None, **options: Any) -
     if format is not None and format not in known:
         raise TraceError("unknown form of machine list", where="--format", got=format, allowed=", ".join(known),
                          todo=did_you_mean(format, known))
-    if not (path.is_file() or path.is_dir()):
+    if not path.exists():
         raise TraceError("no such file", where=str(path), allowed=f"a table of form {', '.join(known)}")
     reader = known[format] if format is not None else _detect(path)
     for name in options:
@@ -56,9 +56,9 @@ def read_machines(path: str | Path, format: str | None = None, **options: Any) -
 def _detect(path: Path) -> MachineReader:
     try:
         start = Head.of(path)
+        fitting = [reader for reader in forms().values() if reader.knows(start)]
     except OSError as error:
         raise TraceError("cannot read the file", where=str(path), got=error.strerror or str(error)) from None
-    fitting = [reader for reader in forms().values() if reader.knows(start)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:

@@ -33,7 +33,7 @@ def read_openb_nodes(path: Path) -> Machines:
     TraceError
         See `traces.text.read_table` and `Machines.from_columns`.
     """
-    table = read_table(path, NODE_HEADER)
+    table = read_table(path, NODE_HEADER, what="list of machines")
     gpus = table.number("gpu", integer=True, high=1e4)
     model = table.text("model")
     tally = Tally(table.lines)

@@ -32,12 +32,12 @@ def read_capacity(path: str | Path) -> Capacity:
     TraceError
         The file cannot be read, lacks a column, a cell is not allowed, or a (vc, gpu_type) has two counts at one time.
     """
-    table = read_table(Path(path), CAPACITY)
+    table = read_table(Path(path), CAPACITY, what="capacity file")
     time_s = table.number("time_s", low=-MAX_TIME_S, high=MAX_TIME_S, blank=True)
     gpus = table.number("gpus", high=1e9, integer=True)
     about = About(str(path), MACHINES.name, "GPUs as given")
     return Capacity.from_columns(np.where(np.isnan(time_s), -np.inf, time_s), table.text("vc"),
-                                 table.text("gpu_type"), gpus.astype(np.int64), about=about)
+                                 table.text("gpu_type"), gpus.astype(np.int64), about=about, lines=table.lines)
 
 
 def write_capacity(capacity: Capacity, path: str | Path, *, shift_s: float = 0.0) -> None:
@@ -74,7 +74,7 @@ def read_outages(path: str | Path, num_nodes: int) -> NodeTimes:
         The file cannot be read, lacks a column, a cell is not allowed, the cluster has no such node, or a node goes
         down that is down already (or comes back that is there).
     """
-    table = read_table(Path(path), OUTAGES)
+    table = read_table(Path(path), OUTAGES, what="outage file")
     time_s = table.number("time_s", low=-MAX_TIME_S, high=MAX_TIME_S, blank=True)
     time_s = np.where(np.isnan(time_s), -np.inf, time_s)
     node = table.number("node", high=num_nodes - 1, integer=True).astype(np.int64)

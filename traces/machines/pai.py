@@ -10,6 +10,7 @@ from traces.machines.capacity import About, MachineReader, Machines
 from traces.reader import Head
 from traces.readers.pai_tables import COLUMNS, LICENCE, MACHINE, PUBLIC, find, table_of, whole
 from traces.tally import Tally
+from traces.unpack import only
 
 
 def read_pai_machines(path: Path) -> Machines:
@@ -32,7 +33,7 @@ def read_pai_machines(path: Path) -> Machines:
     TraceError
         See `traces.stream.pieces` and `Machines.from_columns`.
     """
-    file = find(path).get(MACHINE, path) if path.is_dir() else path
+    file = only(find(path).get(MACHINE, [path])) if path.is_dir() else path
     table = whole(MACHINE, file, COLUMNS[MACHINE])
     gpus = table.number("cap_gpu", integer=True, high=1e4)
     kind = table.text("gpu_type")

@@ -10,7 +10,7 @@ import numpy as np
 from traces.errors import TraceError
 from traces.machines.capacity import About, MachineReader, Machines
 from traces.reader import choice
-from traces.readers.philly_log import load_json
+from traces.readers.philly_attempts import listed_gpus, load_json
 from traces.tally import Tally
 from traces.text import read_table
 
@@ -49,7 +49,7 @@ def read_machines(machine_list: Path, job_log: Path | str | None = None, rule: s
     if job_log is None and rule != "listed":
         raise TraceError(f"rule {rule!r} holds the list against the job log", where=str(machine_list),
                          todo="Name the log as well (job_log), or use rule 'listed'.")
-    table = read_table(machine_list, (MACHINE, GPUS, MEMORY))
+    table = read_table(machine_list, (MACHINE, GPUS, MEMORY), what="list of machines")
     names = table.text(MACHINE).tolist()
     listed = dict(zip(names, table.number(GPUS, integer=True, high=1e4).astype(int).tolist(), strict=True))
     memory = [_gib(text, table.where(i, MEMORY)) for i, text in enumerate(table.text(MEMORY).tolist())]
@@ -82,8 +82,10 @@ def observed_gpus(job_log: Path) -> dict[str, int]:
     for row, job in enumerate(load_json(job_log), start=1):
         try:
             for attempt in job["attempts"] or ():
-                for machine in attempt.get("detail") or ():
-                    seen.setdefault(machine["ip"], set()).update(machine["gpus"])
+                for machine, name in listed_gpus(attempt)[1]:
+                    if not isinstance(machine, str):
+                        raise KeyError("ip")
+                    seen.setdefault(machine, set()).add(name)
         except (AttributeError, TypeError, KeyError):
             raise TraceError("attempts not as expected", where=f"{job_log}, job {row}",
                              got=repr(job["attempts"])[:80]) from None

@@ -36,7 +36,7 @@ def read_tiresias_cluster(path: Path) -> Machines:
     TraceError
         More than one row, no node, or more than 1,000,000; see `traces.text.read_table`.
     """
-    table = read_table(path, HEADER)
+    table = read_table(path, HEADER, what="list of machines")
     if len(table) != 1:
         raise TraceError("a cluster is one row", where=str(path), got=f"{len(table)} rows", allowed="one row")
     switches, nodes, gpus = (int(table.number(name, low=1, high=MOST, integer=True)[0]) for name in HEADER[:3])

@@ -14,6 +14,7 @@ from traces.reader import Head, Reader, SideTable
 from traces.readers.slurm_log import Part, read_slurm
 from traces.times import posix_s
 from traces.trace import Provenance, Trace
+from traces.unpack import files_by, inner_name, only
 
 HEADER = ("job_id", "user", "node_num", "gpu_num", "cpu_num", "type", "state", "submit_time", "start_time", "end_time",
           "duration", "queue", "gpu_time")
@@ -61,20 +62,21 @@ def read_acme(path: Path, *, type: str = "") -> Trace:
     TraceError
         See `traces.readers.slurm_log.read_slurm`; a time without an offset; a folder without such files.
     """
-    files = [f for f in sorted(path.glob("*.csv")) if FILE.fullmatch(f.name)] if path.is_dir() else [path]
+    files = [only(same) for same in files_by(path, _cluster).values()] if path.is_dir() else [path]
     if not files:
         raise TraceError("no trace_seren.csv or trace_kalos.csv in the folder", where=str(path))
     wanted = (lambda table: np.char.lower(table.text("type").astype(str)) == type.lower()) if type else None
-    parts = [Part(file, vc=_cluster(file), wanted=wanted) for file in files]
+    parts = [Part(file, vc=_cluster(file.name) or "", wanted=wanted) for file in files]
     return read_slurm(parts, HEADER, posix_with_offset, Provenance(
         source=str(path), format="acme", rule="duration_s = end - start, queueing not included", tz=ZONE,
         notes=("all GPUs were A100-SXM4-80GB", *((f"only jobs of type {type}",) if type else ())),
     ))
 
 
-def _cluster(file: Path) -> str:
-    match = FILE.fullmatch(file.name)
-    return match[1] if match else ""
+def _cluster(name: str) -> str | None:
+    """seren of trace_seren.csv, packed or not; None: another file."""
+    match = FILE.fullmatch(inner_name(name))
+    return match[1] if match else None
 
 
 def posix_with_offset(cells: np.ndarray, where: Callable[[int], str]) -> np.ndarray:
@@ -107,7 +109,7 @@ def _offset_s(tail: str) -> float:
 
 def _sniff(head: Head) -> bool:
     names = set(head.header)
-    inside = not head.path.is_dir() or any(FILE.fullmatch(f.name) for f in head.path.glob("*.csv"))
+    inside = not head.path.is_dir() or any(_cluster(file.name) for file in head.path.iterdir())
     return inside and set(HEADER) <= names and "vc" not in names
 
 

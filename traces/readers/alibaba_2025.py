@@ -69,8 +69,7 @@ def read_alibaba_2025(path: Path, *, edges: str = "cut") -> Trace:
     whole = edges == "cut" or ~(before | after)
     found = spans(tally, np.where(before, 0.0, created_s), start_s, end_s, gpu & whole, "instances")
     keep = np.flatnonzero(found.kept)
-    columns, rounded = gang(np.ones(len(keep)), each[keep], lambda i: table.where(int(keep[i]), "gpu_request"))
-    tally.rows("fractions above one GPU rounded up", keep[rounded])
+    columns = gang(np.ones(len(each)), each, keep, tally, lambda row: table.where(row, "gpu_request"))
     columns |= {
         "job_id": table.text("instance_sn")[keep], "user": table.text("app_name")[keep],
         "submit_s": np.where(before, 0.0, created_s)[keep], "duration_s": found.duration_s[keep],

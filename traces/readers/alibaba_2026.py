@@ -73,9 +73,8 @@ def read_alibaba_2026(path: Path) -> Trace:
     tally.rows("jobs submitted in the first second: perhaps older", (each > 0) & (submit_s == 0))
     tally.rows("jobs that end in the last second: perhaps cut off there", (each > 0) & (end_s == end_s.max()))
     keep = np.flatnonzero(each > 0)
-    workers = table.number("worker_num", low=1, integer=True, high=1e6)[keep]
-    columns, rounded = gang(workers, each[keep], lambda i: table.where(int(keep[i]), "gpu_request"))
-    tally.rows("fractions above one GPU rounded up", keep[rounded])
+    workers = table.number("worker_num", low=1, integer=True, high=1e6)
+    columns = gang(workers, each, keep, tally, lambda row: table.where(row, "gpu_request"))
     columns |= {
         "job_id": table.text("job_name")[keep], "vc": table.text("organization")[keep],
         "gpu_type": catalogue_names(table.text("gpu_model"))[keep], "submit_s": submit_s[keep],

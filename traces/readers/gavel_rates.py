@@ -5,14 +5,13 @@ The full reader of these files, for runs at measured rates, is `sim.performance.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from traces.errors import TraceError
-from traces.text import read_bytes, read_table
+from traces.text import read_json, read_table
 
 NAME = "simulation_throughputs.json"
 """The file that Gavel simulates with: looked for beside a trace and in `ABOVE` folders above it."""
@@ -44,11 +43,7 @@ def read_rates(path: Path) -> dict[str, Rates]:
 
 def _of_json(path: Path) -> dict[str, Rates]:
     """GPU type -> "('job type', GPUs)" -> {"null": rate alone, other job: rates of both}."""
-    try:
-        raw = json.loads(read_bytes(path))
-    except (ValueError, RecursionError) as error:
-        raise TraceError("the throughputs are no JSON", where=str(path), got=str(error)[:200],
-                         allowed="simulation_throughputs.json, or its tidy CSV") from None
+    raw = read_json(path, "simulation_throughputs.json, or its tidy CSV")
     if not isinstance(raw, dict) or not all(isinstance(entries, dict) for entries in raw.values()):
         raise TraceError("not a throughput table", where=str(path), got=type(raw).__name__,
                          allowed="GPU type -> job type and GPUs -> rates")
@@ -69,11 +64,16 @@ def _of_json(path: Path) -> dict[str, Rates]:
 def _of_csv(path: Path) -> dict[str, Rates]:
     """The tidy file: model, batch_size, scale_factor, then columns such as physical_v100; a blank: not measured."""
     prefix = "physical_"
-    table = read_table(path, ("model", "batch_size", "scale_factor", prefix + "v100"))
+    table = read_table(path, ("model", "batch_size", "scale_factor", prefix + "v100"), what="table of throughputs")
     batches = table.text("batch_size").tolist()
     jobs = [model + (f" (batch size {batch})" if batch else "")
             for model, batch in zip(table.text("model").tolist(), batches, strict=True)]
     gpus = table.number("scale_factor", low=1, high=1e6, integer=True).astype(int).tolist()
+    at: dict[tuple[str, int], int] = {}
+    for index, key in enumerate(zip(jobs, gpus, strict=True)):
+        if (first := at.setdefault(key, index)) != index:
+            raise TraceError("two rows of rates for the same jobs", where=table.where(index, "model"),
+                             got=f"{key[0]} on {key[1]} GPUs, as in line {table.lines[first]}", allowed="one row each")
     found: dict[str, Rates] = {}
     for column in (name for name in table.cells if name.startswith(prefix)):
         rows = zip(jobs, gpus, table.number(column, blank=True).tolist(), strict=True)

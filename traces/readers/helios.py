@@ -7,7 +7,7 @@ from pathlib import Path
 
 from traces.machines.helios import LICENCE, PUBLIC, SIZES, ZONE, is_size_table, read_helios_sizes, without_gpus
 from traces.reader import Head, Reader, SideTable
-from traces.readers.slurm_log import Clock, Part, folders_with, read_slurm
+from traces.readers.slurm_log import Clock, Part, folders_with, has, named, read_slurm
 from traces.tally import Tally
 from traces.times import posix_s, zone_name
 from traces.trace import Provenance, Trace
@@ -52,18 +52,17 @@ def read_helios(path: Path, *, tz: str = ZONE) -> Trace:
     Raises
     ------
     TraceError
-        See `traces.readers.slurm_log.read_slurm`; a folder without such a file.
+        See `traces.readers.slurm_log.read_slurm`; a folder without such a file, or with one and folders that have one.
     """
     files = folders_with(path, LOG) if path.is_dir() else [path]
-    several = path.is_dir() and not (path / LOG).is_file()
+    several = path.is_dir() and files[0].parent != path
     parts = [Part(file, prefix=f"{file.parent.name}/" if several else "") for file in files]
     trace = read_slurm(parts, HEADER, clock(tz), Provenance(
         source=str(path), format="helios", rule="duration_s = end - start, queueing not included", tz=zone_name(tz),
         notes=(f"times read as {zone_name(tz)}", *(_present(files) if several else ())),
     ))
-    sized = path if several else files[0].parent
-    there = [(file.parent / SIZES).is_file() for file in files]
-    return _with_sizes(trace, sized if several else sized / SIZES, tz) if all(there) else trace
+    there = [named(file.parent, SIZES) for file in files]
+    return _with_sizes(trace, path if several else there[0][0], tz) if all(there) else trace
 
 
 def clock(tz: str) -> Clock:
@@ -90,7 +89,7 @@ def _present(files: list[Path]) -> tuple[str, ...]:
 
 def _sniff(head: Head) -> bool:
     if head.path.is_dir():
-        return any(head.path.glob(LOG)) or any(head.path.glob(f"*/{LOG}"))
+        return has(head.path, LOG)
     return set(HEADER) <= set(head.header)
 
 

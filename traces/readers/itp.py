@@ -8,9 +8,11 @@ import numpy as np
 
 from traces.errors import TraceError
 from traces.reader import Reader
+from traces.readers.rows import lines_of_files
 from traces.tally import Tally
 from traces.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Provenance, Trace
+from traces.unpack import files_by, inner_name, only
 
 HEADER = ("job_id", "submission_time", "duration", "num_gpu")
 DRAWN = ("num_iteration", "model_name", "deadline", "batch_size")
@@ -30,7 +32,7 @@ def read_itp(path: Path) -> Trace:
     submission_time   submit_s, as given (s from the start of the collection, the same for all clusters)
     duration          duration_s, in s
     num_gpu           num_gpus; rows with 0 are dropped and counted
-    (file name)       vc: clusters do not share GPUs
+    (file name)       vc: clusters do not share GPUs; cluster02 of cluster02.csv, cluster02.csv.gz, …
     num_iteration     work_iters         in data/elasticflow-traces.tar.gz only, and there drawn at random or by
     model_name        model              rule, as its README says
     batch_size        batch_size
@@ -43,14 +45,14 @@ def read_itp(path: Path) -> Trace:
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Trace.from_columns`; a folder without CSV files, or with both kinds of them.
+        See `traces.text.read_table` and `Trace.from_columns`; a folder without CSV files, with two of one cluster, or
+        with both layouts.
     """
-    files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
-    if not files:
-        raise TraceError("no CSV files in the folder", where=str(path), allowed="one CSV a cluster")
-    tables = [read_table(file, HEADER) for file in files]
+    files, others = _files(path) if path.is_dir() else ({_cluster(path.name) or path.stem: path}, ())
+    tables = [read_table(file, HEADER) for file in files.values()]
+    drawn = _layout(tables)
     several, total = len(files) > 1, Tally()
-    for file, table in zip(files, tables, strict=True):
+    for file, table in zip(files.values(), tables, strict=True):
         tally = Tally(table.lines)
         gpus = table.number("num_gpu", integer=True, high=1e6)
         tally.rows("CPU-only jobs dropped", gpus == 0)
@@ -63,22 +65,50 @@ def read_itp(path: Path) -> Trace:
         "submit_s": _joined(tables, "submission_time")[keep],
         "duration_s": _joined(tables, "duration")[keep],
         "num_gpus": _joined(tables, "num_gpu")[keep],
-        "vc": np.repeat(np.array([f.stem for f in files], dtype=object), [len(t) for t in tables])[keep],
+        "vc": np.repeat(np.array(list(files), dtype=object), [len(t) for t in tables])[keep],
         "status": np.full(len(keep), "unknown", dtype=object),
     }
-    drawn = all(name in table for table in tables for name in DRAWN)
     if drawn:
         columns |= {
             "work_iters": _joined(tables, "num_iteration")[keep], "deadline_s": _joined(tables, "deadline")[keep],
             "batch_size": _joined(tables, "batch_size")[keep],
             "model": np.concatenate([t.text("model_name") for t in tables])[keep],
         }
-    notes = (f"{len(files)} cluster file(s) read",) + drawn * ("models, batches, iterations and deadlines are drawn",)
+    notes = (f"{len(files)} cluster file(s) read", *drawn * ("models, batches, iterations and deadlines are drawn",),
+             *(f"in the folder and not read: {', '.join(names)}" for names in [others[:5]] if names))
     provenance = Provenance(source=str(path), format="itp", rule="duration_s as recorded", notes=notes,
                             rates="the publishers' throughputs",
                             rows_read=sum(map(len, tables)), counts=total.counts, first=total.first)
-    return Trace.from_columns(columns, provenance, rows=np.concatenate([t.lines for t in tables])[keep],
-                              row_word="line (of its file)" if several else "line")
+    rows = np.concatenate([t.lines for t in tables])[keep]
+    if several:
+        rows = lines_of_files([f.name for f in files.values()], [t.lines for t in tables])[keep]
+    return Trace.from_columns(columns, provenance, rows=rows, row_word="file" if several else "line")
+
+
+def _files(folder: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """The file of each cluster, and the names of what else is in the folder."""
+    files = {name: only(same) for name, same in files_by(folder, _cluster).items()}
+    if not files:
+        raise TraceError("no CSV files in the folder", where=str(folder), allowed="one CSV a cluster")
+    return files, tuple(name for same in files_by(folder, lambda n: None if _cluster(n) else n).values()
+                        for name in [same[0].name])
+
+
+def _cluster(name: str) -> str | None:
+    """cluster02 of cluster02.csv, cluster02.csv.gz, …; None: no CSV."""
+    inner = inner_name(name)
+    return inner.removesuffix(".csv") if inner.endswith(".csv") else None
+
+
+def _layout(tables: list[Table]) -> bool:
+    """Whether the files have what the publishers drew; a TraceError that names two files where some have it."""
+    having = [all(name in table for name in DRAWN) for table in tables]
+    if any(having) and not all(having):
+        first, other = tables[having.index(True)].source, tables[having.index(False)].source
+        raise TraceError("files of two layouts in one folder", where=str(Path(first).parent),
+                         got=f"{Path(first).name} with {', '.join(DRAWN)}, {Path(other).name} without",
+                         allowed="files of one layout", todo="Put them into two folders.")
+    return all(having)
 
 
 def _joined(tables: list[Table], name: str) -> np.ndarray:

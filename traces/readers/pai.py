@@ -35,7 +35,8 @@ def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
     num_inst          the gang: instances that start together
     num_gpu           GPUs of one instance. Below 1: num_gpus = num_inst, gpu_milli = 1000 num_gpu. From 1:
                       num_gpus = num_inst x num_gpu, worker_gpus = num_gpu (an instance lies on one node);
-                      a fraction above 1 is rounded up and counted. 0: CPU-only, dropped and counted
+                      a fraction above 1 is rounded up, a share below 1/1000 taken for that, and
+                      counted. 0: CPU-only, dropped and counted
     gpu_type          gpu_type; MISC (any), V100M32 (V100-32), others as written
     status            status, if there: only Terminated passed
     num_cpu           unused: the simulator has no CPUs
@@ -60,9 +61,7 @@ def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
     duration_s = table.number("duration", high=LONGEST_RUN_S)
     tally = Tally(table.lines)
     keep = np.flatnonzero(with_gpus(each, duration_s, tally))
-    gangs, rounded = gang(instances[keep], each[keep], lambda row: table.where(keep[row], "num_gpu"))
-    tally.rows("fractions above one GPU rounded up", keep[rounded])
-    columns = gangs | {
+    columns = gang(instances, each, keep, tally, lambda row: table.where(row, "num_gpu")) | {
         "job_id": table.text("job_id")[keep], "submit_s": table.number("submit_time")[keep],
         "duration_s": duration_s[keep], "user": table.text("user")[keep],
         "gpu_type": gpu_types(table.text("gpu_type")[keep]), "status": _status(table)[keep],
@@ -78,26 +77,30 @@ def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
 
 
 def gang(
-    instances: np.ndarray, each: np.ndarray, where: Callable[[int], str]
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The gang of `instances` instances that want `each` GPUs, all float64[n]: columns, and which were rounded up.
+    instances: np.ndarray, each: np.ndarray, keep: np.ndarray, tally: Tally, where: Callable[[int], str]
+) -> dict[str, np.ndarray]:
+    """The gangs of `instances` instances that want `each` GPUs (float64[rows]) in the rows `keep` (indices).
 
-    Below one GPU, an instance is a slot with that share; from one GPU on, a worker of whole GPUs on one node, a
-    fraction above one rounded up. Returns num_gpus, gpu_milli, worker_gpus [n], and bool[n].
+    Below one GPU, an instance is a slot with that share, in thousandths, at least one; from one GPU on, a worker of
+    whole GPUs on one node, a fraction above one rounded up. What is raised so is tallied. Returns num_gpus, gpu_milli,
+    worker_gpus, float64[len(keep)].
 
     Raises
     ------
     TraceError
         A gang is wider than 1,000,000 GPUs; the message names `where(row)`.
     """
+    instances, each = instances[keep], each[keep]
     shared = each < 1
     whole = np.where(shared, 1.0, np.ceil(each))
     num_gpus = instances * whole
     for row in np.flatnonzero(num_gpus > 1e6)[:1].tolist():
-        raise TraceError("a job wider than any cluster", where=where(row), got=f"{num_gpus[row]:g} GPUs",
+        raise TraceError("a job wider than any cluster", where=where(int(keep[row])), got=f"{num_gpus[row]:g} GPUs",
                          allowed="up to 1,000,000")
     milli = np.where(shared, np.maximum(np.round(each * 1000), 1), 1000)
-    return {"num_gpus": num_gpus, "gpu_milli": milli, "worker_gpus": whole}, ~shared & (each != whole)
+    tally.rows("fractions above one GPU rounded up", keep[~shared & (each != whole)])
+    tally.rows("shares below a thousandth of a GPU taken for one", keep[each < 1e-3])
+    return {"num_gpus": num_gpus, "gpu_milli": milli, "worker_gpus": whole}
 
 
 def gpu_types(cells: np.ndarray) -> np.ndarray:

@@ -33,6 +33,7 @@ from traces.readers.philly_csv import epoch
 from traces.spans import Spans, spans
 from traces.tally import Tally
 from traces.trace import Provenance, Trace
+from traces.unpack import only
 
 #: Zone in which hours and weekdays of the log are true; its dates are not.
 ZONE = "Asia/Shanghai"
@@ -93,7 +94,8 @@ def read_pai_raw(
     Raises
     ------
     TraceError
-        A table that is needed is missing (names it), cannot be read, or holds what it may not; an option's value.
+        A table that is needed is missing (names it), there twice, cannot be read, or holds what it may not; an
+        option's value.
     """
     for name, value in {"unit": unit, "run_time": run_time, "gpus": gpus, "types": types}.items():
         choice(name, value, OPTIONS[name])
@@ -125,9 +127,8 @@ def _trace(
     submit_s = np.where(np.isnan(column["first_s"]), 0.0, column["submit_s"])
     found = spans(of_rows, submit_s, column["first_s"], column["last_s"], ~running, f"{unit}s")
     keep = np.flatnonzero(found.kept)
-    gangs, rounded = gang(column["instances"][keep], column["each"][keep],
-                          lambda row: f"{source}, line {column['line'][keep[row]]}, column 'inst_num'")
-    of_rows.rows("fractions above one GPU rounded up", keep[rounded])
+    gangs = gang(column["instances"], column["each"], keep, of_rows,
+                 lambda row: f"{source}, line {column['line'][row]}, column 'inst_num'")
     tally.take(of_rows)
     first_s = float(submit_s[keep].min(initial=np.inf))
     columns = gangs | {
@@ -166,7 +167,9 @@ def _notes(
 def _files(path: Path) -> dict[str, Path]:
     """The file of each table; a TraceError where there is none with GPUs."""
     name = table_of(path)
-    files = find(path) if path.is_dir() else {name: path} if name else {}
+    files = {name: path} if name else {}
+    if path.is_dir():
+        files = {name: only(same) for name, same in find(path).items()}
     if TASK in files:
         return files
     if not files:

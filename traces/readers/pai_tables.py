@@ -21,6 +21,7 @@ from traces.errors import TraceError
 from traces.stream import joined, names_beside, pieces
 from traces.tally import Tally
 from traces.text import LONGEST_RUN_S, Table
+from traces.unpack import files_by, inner_name
 
 PUBLIC = "https://github.com/alibaba/clusterdata (cluster-trace-gpu-v2020/data)"
 LICENCE = "CC-BY-4.0"
@@ -52,8 +53,7 @@ WHAT = {
     MACHINE: "PAI's machines",
     METRIC: "load of PAI's machines",
 }
-#: How a table may be packed, the first found is read; parts of an archive are read as one.
-PACKINGS = (".csv", ".csv.gz", ".tar.gz", ".tar", ".tar.gz.part*", ".*.csv")
+_FILE = re.compile("(" + "|".join(COLUMNS) + r")(\.[^.]+)?\.csv|(" + "|".join(COLUMNS) + ")")
 #: Tasks that are held before they are put together: bounds the memory of a long table.
 HELD_TASKS = 1 << 20
 _NAME = re.compile("(" + "|".join(COLUMNS) + r")(\..*)?")
@@ -65,14 +65,13 @@ def table_of(path: Path) -> str | None:
     return match[1] if match and not path.name.endswith(".header") else None
 
 
-def find(folder: Path) -> dict[str, Path]:
-    """The file of each raw table in a folder; of several, the one that needs least unpacking."""
-    found = {}
-    for name in COLUMNS:
-        files = [file for packing in PACKINGS for file in sorted(folder.glob(name + packing)) if file.is_file()]
-        if files:
-            found[name] = files[0]
-    return found
+def find(folder: Path) -> dict[str, list[Path]]:
+    """The files of each raw table in a folder: csv, csv.gz, tar.gz or its parts. More than one: see `traces.unpack`."""
+    def table(name: str) -> str | None:
+        match = _FILE.fullmatch(inner_name(name))
+        return (match[1] or match[3]) if match else None
+
+    return files_by(folder, table)
 
 
 def stream(name: str, path: Path, keep: Sequence[str]) -> Iterator[Table]:

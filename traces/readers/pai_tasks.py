@@ -76,7 +76,7 @@ def gpu_tasks(files: dict[str, Path], run_time: str, gpus: str, types: str) -> t
         used = gpu_use(files[SENSOR]).of(names)["used"]
         tally.rows("tasks without a sensor: they take the GPUs that they asked for", rows[np.isnan(used)])
         tally.rows("tasks that used no GPU: they take a thousandth", rows[used == 0])
-        tasks["each"] = np.where(np.isnan(used), tasks["each"], np.maximum(used, 1e-3))
+        tasks["each"] = np.where(np.isnan(used), tasks["each"], np.where(used == 0, 1e-3, used))
     return tasks, tally, len(table)
 
 

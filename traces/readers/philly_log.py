@@ -1,86 +1,33 @@
 """Microsoft Philly 2017, the genuine job log: a JSON list of jobs, each with its attempts.
 
-Source: https://github.com/msr-fiddle/philly-traces (cluster_job_log). A job that fails is tried again, so it
-has several attempts; times may be missing, written as the text "None".
+Source: https://github.com/msr-fiddle/philly-traces (cluster_job_log). What the log says is taken apart by
+`traces.readers.philly_attempts`; here it becomes jobs.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from traces import status
-from traces.errors import TraceError
 from traces.reader import Head, Reader, SideTable, choice
+from traces.readers.philly_attempts import Attempts, collect, first_start_s, load_json
 from traces.readers.philly_csv import epoch, epoch_note
+from traces.schema import BY_NAME
 from traces.tally import Tally
-from traces.text import read_bytes
 from traces.times import posix_s, zone_name
 from traces.trace import Provenance, Trace
 
-KEYS = ("status", "vc", "jobid", "attempts", "submitted_time", "user")
 #: Attempt whose GPUs are the job's, where attempts differ.
 TAKEN = ("last", "first", "most")
+#: As in `traces.schema`.
+MOST_ATTEMPTS = int(BY_NAME["attempts"].high)
 RULES = {
     "sum": "duration_s: run times of all attempts of a job added up, gaps between them not included",
     "last": "duration_s: run time of the last attempt that has start and end",
     "span": "duration_s: from the first start to the last end of a job, gaps between attempts included",
 }
-
-
-@dataclass
-class Attempts:
-    """All attempts of a log, flat. `job` is the row of each one's job, ascending; times: POSIX s or NaN."""
-
-    job: np.ndarray
-    start_s: np.ndarray
-    end_s: np.ndarray
-    gpus: np.ndarray
-    unclear: int = 0
-
-    @property
-    def usable(self) -> np.ndarray:
-        """Attempts that have both times in order (a missing one, NaN, compares false)."""
-        return self.end_s >= self.start_s
-
-
-def load_json(path: Path) -> list[dict[str, Any]]:
-    """The jobs of a log, each checked to have the keys that a reader needs.
-
-    Raises
-    ------
-    TraceError
-        No JSON, cut short, not a list of jobs, or a job without one of `KEYS`; names line or job.
-    """
-    try:
-        jobs = json.loads(read_bytes(path))
-    except json.JSONDecodeError as error:
-        raise TraceError(
-            "the file is no valid JSON", where=f"{path}, line {error.lineno}, column {error.colno}",
-            got=error.msg, allowed="a list of jobs", todo="Fetch the file again: it may be cut short.",
-        ) from None
-    except (UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise TraceError("the file is no valid JSON", where=str(path), got=str(error)[:100],
-                         allowed="a list of jobs") from None
-    if not isinstance(jobs, list):
-        raise TraceError("the file is no job log", where=str(path), got=type(jobs).__name__,
-                         allowed="a list of jobs")
-    for row, job in enumerate(jobs, start=1):
-        if not isinstance(job, dict):
-            raise TraceError("not a job", where=f"{path}, job {row}", got=repr(job)[:60], allowed="an object")
-        for key in KEYS:
-            if key not in job:
-                raise TraceError(f"key {key!r} is missing", where=f"{path}, job {row}",
-                                 got=", ".join(job)[:200], allowed=", ".join(KEYS))
-            if key not in ("attempts", "submitted_time") and not _is_text(job[key]):
-                raise TraceError("value not allowed", where=f"{path}, job {row}, key {key!r}",
-                                 got=repr(job[key])[:60], allowed="text")
-    return jobs
 
 
 def read_philly_log(path: Path, *, attempts: str = "sum", gpus: str = "last", tz: str = "naive") -> Trace:
@@ -96,14 +43,16 @@ def read_philly_log(path: Path, *, attempts: str = "sum", gpus: str = "last", tz
     submitted_time   submit_s: seconds since the first submission that was kept; its time is in the notes
     attempts         duration_s by the rule `attempts`; attempts: how many there were; wait_s: from submission
                      to the first start
-    detail[].gpus    num_gpus: the GPUs of the attempt `gpus` that lists any, all machines together
+    detail[].gpus    num_gpus: the different GPUs (ip and name) of the attempt `gpus` that lists any, all machines
+                     together
     status           status: Pass, Killed, Failed become passed, killed, failed
     ===============  ======================================================================================
 
     Dropped, and counted: jobs without attempts; unfinished ones (the last attempt has a start and no end:
     still running when the log was taken); those with no attempt that has both times in order, with no GPU
     listed, or with no time of submission. An attempt with an end and no start, with a start and no end, or
-    with its end before its start adds nothing, and is counted.
+    with its end before its start adds nothing, and is counted. Attempts that overlap in time are counted, and added
+    up like others.
 
     Parameters
     ----------
@@ -137,6 +86,8 @@ def read_philly_log(path: Path, *, attempts: str = "sum", gpus: str = "last", tz
         keep &= ~hit
     tally.rows(f"jobs whose attempts differ in GPUs: those of the {gpus} one taken", differ & keep)
     tally.rows("zero-length jobs kept", keep & (duration_s == 0))
+    tally.rows(f"jobs tried more than {MOST_ATTEMPTS:,} times: taken for {MOST_ATTEMPTS:,}",
+               keep & (number > MOST_ATTEMPTS))
     tally.rows("jobs that start before they are submitted: wait taken for unknown", keep & (wait_s < 0))
     tally.add("times made unclear by a clock change", tries.unclear + submitted.unclear)
     wait_s[wait_s < 0] = np.nan
@@ -151,7 +102,7 @@ def read_philly_log(path: Path, *, attempts: str = "sum", gpus: str = "last", tz
     columns = {
         "job_id": column("jobid"), "submit_s": submitted.posix_s[rows] - first_s,
         "duration_s": duration_s[rows], "num_gpus": width[rows], "vc": column("vc"), "user": column("user"),
-        "status": words[rows], "attempts": np.minimum(number[rows], 10_000), "wait_s": wait_s[rows],
+        "status": words[rows], "attempts": np.minimum(number[rows], MOST_ATTEMPTS), "wait_s": wait_s[rows],
     }
     provenance = Provenance(
         source=source, format="philly-log", rule=RULES[attempts], rows_read=n,
@@ -159,31 +110,6 @@ def read_philly_log(path: Path, *, attempts: str = "sum", gpus: str = "last", tz
         window_s=(0.0, _last_seen_s(tries, submitted.posix_s) - first_s) if len(rows) else None,
     )
     return Trace.from_columns(columns, provenance, rows=rows + 1, row_word="job")
-
-
-def collect(jobs: Sequence[dict[str, Any]], source: str, tz: str) -> Attempts:
-    """Flatten the attempts of all jobs; raises TraceError where one is not as the log writes them."""
-    owner, start, end, gpus = [], [], [], []
-    for row, job in enumerate(jobs):
-        try:
-            for attempt in job["attempts"] or ():
-                owner.append(row)
-                start.append(attempt.get("start_time"))
-                end.append(attempt.get("end_time"))
-                gpus.append(sum(len(machine["gpus"]) for machine in attempt.get("detail") or ()))
-        except (AttributeError, TypeError, KeyError):
-            raise TraceError(
-                "attempts not as expected", where=f"{source}, job {row + 1}, key 'attempts'",
-                got=repr(job["attempts"])[:80],
-                allowed="a list of {start_time, end_time, detail: [{ip, gpus}]}",
-            ) from None
-
-    def where(i: int) -> str:
-        return f"{source}, job {owner[i] + 1}, key 'attempts'"
-
-    begun, ended = posix_s(start, tz, where), posix_s(end, tz, where)
-    return Attempts(np.array(owner, dtype=np.int64), begun.posix_s, ended.posix_s,
-                    np.array(gpus, dtype=np.int64), begun.unclear + ended.unclear)
 
 
 def _durations(tries: Attempts, n: int, rule: str) -> np.ndarray:
@@ -203,13 +129,6 @@ def _durations(tries: Attempts, n: int, rule: str) -> np.ndarray:
         known = np.isfinite(first) & np.isfinite(last)
         out[known] = (last - first)[known]
     return out
-
-
-def first_start_s(tries: Attempts, n: int) -> np.ndarray:
-    """First start of each job that any attempt tells, POSIX s; NaN where none does."""
-    first = np.full(n, np.nan)
-    np.fmin.at(first, tries.job, tries.start_s)
-    return first
 
 
 def _gpus(tries: Attempts, n: int, taken: str) -> tuple[np.ndarray, np.ndarray]:
@@ -251,6 +170,8 @@ def _count_attempts(tries: Attempts, tally: Tally) -> None:
         ("attempts without any time", ~ended & ~begun),
         ("attempts that end before they start", tries.end_s < tries.start_s),
         ("zero-length attempts", tries.end_s == tries.start_s),
+        ("attempts that overlap an earlier one of the job", tries.overlapping),
+        ("attempts that list a GPU twice: counted once", tries.again),
     ):
         tally.rows(what, tries.job[hit])
 
@@ -258,12 +179,6 @@ def _count_attempts(tries: Attempts, tally: Tally) -> None:
 def _last_seen_s(tries: Attempts, submitted_s: np.ndarray) -> float:
     """Latest time that the log names, POSIX s: it was taken then or later."""
     return float(np.fmax.reduce(np.concatenate((tries.start_s, tries.end_s, submitted_s)), initial=-np.inf))
-
-
-def _is_text(value: object) -> bool:
-    """Whether a JSON value can stand for text, and be written again (a lone surrogate cannot)."""
-    return value is None or isinstance(value, int) or (isinstance(value, str) and value.isascii()) or (
-        isinstance(value, str) and value.encode("utf-8", "ignore").decode() == value)
 
 
 def _sniff(head: Head) -> bool:

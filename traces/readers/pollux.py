@@ -43,7 +43,7 @@ def read_pollux(path: Path, *, run_times: str = "") -> Trace:
     Raises
     ------
     TraceError
-        No run times, or none for a job; see `traces.text.read_table` and `Trace.from_columns`.
+        No run times, none for a job, or two for one combination; see `traces.text.read_table` and `Trace.from_columns`.
     """
     table = read_table(path, HEADER)
     if not run_times:
@@ -65,15 +65,24 @@ def read_pollux(path: Path, *, run_times: str = "") -> Trace:
 
 def _run_times(table: Table, source: Path) -> np.ndarray:
     """Run time of each row, in s."""
-    given = read_table(source, (*KEYS, "duration_s"))
-    known = dict(zip(_keys(given), given.number("duration_s", high=LONGEST_RUN_S).tolist(), strict=True))
+    given = read_table(source, (*KEYS, "duration_s"), what="table of run times")
+    at: dict[tuple[str, float, float], int] = {}
+    for index, key in enumerate(_keys(given)):
+        if (first := at.setdefault(key, index)) != index:
+            raise TraceError("two run times of the same jobs", where=given.where(index, "duration_s"),
+                             got=f"{_words(key)}, as in line {given.lines[first]}", allowed="each combination once")
+    run_s = given.number("duration_s", high=LONGEST_RUN_S)
+    known = {key: float(run_s[index]) for key, index in at.items()}
     keys = _keys(table)
     for index, key in enumerate(keys):
         if key not in known:
             raise TraceError("no run time for a job", where=f"{table.source}, line {table.lines[index]}",
-                             got=f"{key[0]} on {key[1]:g} GPUs in batches of {key[2]:g}",
-                             allowed=f"the combinations of {source}", todo="Add a row for it.")
+                             got=_words(key), allowed=f"the combinations of {source}", todo="Add a row for it.")
     return np.array([known[key] for key in keys])
+
+
+def _words(key: tuple[str, float, float]) -> str:
+    return f"{key[0]} on {key[1]:g} GPUs in batches of {key[2]:g}"
 
 
 def _keys(table: Table) -> list[tuple[str, float, float]]:

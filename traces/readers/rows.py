@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,12 @@ def with_gpus(gpus: np.ndarray, duration_s: np.ndarray, tally: Tally) -> np.ndar
 def job_ids(rows: int) -> np.ndarray:
     """Ids "0", "1", … for a file without: the number that its simulator gives each row."""
     return np.arange(rows).astype(str).astype(object)
+
+
+def lines_of_files(names: Sequence[str], lines: Sequence[np.ndarray]) -> np.ndarray:
+    """The place of each row of several files, one after the other, for a message: "cluster01.csv, line 7"."""
+    return np.array([f"{name}, line {line}" for name, of_file in zip(names, lines, strict=True)
+                     for line in of_file.tolist()], dtype=object)
 
 
 def trace_of(

@@ -10,10 +10,12 @@ import numpy as np
 
 from traces import status
 from traces.errors import TraceError
+from traces.readers.rows import lines_of_files
 from traces.spans import spans
 from traces.tally import Tally
 from traces.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Provenance, Trace
+from traces.unpack import files_by, inner_name, only
 
 #: GPUs of a node in Helios (Hu et al., SC 2021, Table 1) and in Acme (Hu et al., NSDI 2024, Table 1).
 NODE_GPUS = 8
@@ -70,8 +72,10 @@ def read_slurm(
         **vars(provenance), "rows_read": jobs.rows_read, "counts": total.counts, "first": total.first,
         "epoch_s": first_s if known else None,
     }
-    return Trace.from_columns(columns, Provenance(**about), rows=np.concatenate(jobs.lines),
-                              row_word="line" if len(parts) == 1 else "line (of its file)")
+    if len(parts) == 1:
+        return Trace.from_columns(columns, Provenance(**about), rows=jobs.lines[0], row_word="line")
+    names = [part.prefix + part.file.name for part in parts]
+    return Trace.from_columns(columns, Provenance(**about), rows=lines_of_files(names, jobs.lines), row_word="file")
 
 
 def _add(jobs: _Jobs, table: Table, part: Part, clock: Clock, tally: Tally) -> None:
@@ -126,15 +130,38 @@ def _compare(table: Table, kept: np.ndarray, duration_s: np.ndarray, wait_s: np.
 
 
 def folders_with(path: Path, name: str) -> list[Path]:
-    """Files of that name in a folder or one level below it, sorted.
+    """Files of that name, packed or not, in a folder or else one level below it, sorted.
 
     Raises
     ------
     TraceError
-        There is none.
+        There is none, more than one in a folder, or one both in the folder and below it.
     """
-    found = [path / name] if (path / name).is_file() else sorted(path.glob(f"*/{name}"))
+    here, below = named(path, name), [file for folder in _folders(path) for file in named(folder, name)]
+    if here and below:
+        raise TraceError(f"{name} both in the folder and below it", where=str(path),
+                         got=", ".join(file.relative_to(path).as_posix() for file in (here + below)[:10]),
+                         allowed=f"one {name}, or folders that each have one", todo="Name the one that is meant.")
+    found = here or below
     if not found:
         raise TraceError(f"no {name} in the folder", where=str(path), got=", ".join(sorted(
             p.name for p in path.iterdir())[:10]), allowed=f"{name}, or folders that each have one")
     return found
+
+
+def named(folder: Path, name: str) -> list[Path]:
+    """The file of that name in a folder, packed or not: [] or [file]; a TraceError where there are more."""
+    found = files_by(folder, lambda other: name if inner_name(other) == name else None)
+    return [only(files) for files in found.values()]
+
+
+def has(folder: Path, name: str) -> bool:
+    """Whether a file of that name, packed or not, is in a folder or one level below it."""
+    def inside(folder: Path) -> bool:
+        return any(inner_name(file.name) == name and not file.is_dir() for file in folder.iterdir())
+
+    return inside(folder) or any(map(inside, _folders(folder)))
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(file for file in path.iterdir() if file.is_dir() and not file.name.startswith("."))

@@ -14,7 +14,7 @@ from traces.reader import Head, Reader, choice
 from traces.readers.rows import trace_of
 from traces.tally import Tally
 from traces.text import LONGEST_RUN_S, Table, read_bytes
-from traces.times import zone
+from traces.times import LATEST_S, zone
 from traces.trace import Trace
 
 FIELDS = ("job", "submit", "wait", "run", "allocated", "cpu_time", "memory", "requested", "requested_time",
@@ -24,6 +24,8 @@ STATUS = {-1: "unknown", 0: "failed", 1: "passed", 5: "killed"}
 """Field 11. 2, 3 and 4 are pieces of a job that was swapped or checkpointed; its sum is in a row of its own."""
 
 MOST_CORES = 10_000
+OLDEST_S = 631_152_000
+"""POSIX seconds of 1990-01-01: the archive's oldest log is of 1993."""
 
 _COMMENT = re.compile(r";\s*(?P<key>[A-Za-z]+):\s*(?P<value>.*)")
 
@@ -35,7 +37,7 @@ def read_swf(path: Path, *, gpus: str = "requested", cores_per_gpu: int = 1) -> 
     source (number of the field)         becomes
     ===================================  ==================================================================
     job number (1)                       job_id
-    submit time (2)                      submit_s, in s from the start of the log
+    submit time (2)                      submit_s, in s from the start of the log; unknown: dropped and counted
     wait time (3)                        wait_s, in s
     run time (4)                         duration_s, in s; unknown: the job is dropped and counted
     requested (8), allocated (5) processors   num_gpus by options gpus and cores_per_gpu; where one is unknown, the
@@ -47,7 +49,8 @@ def read_swf(path: Path, *, gpus: str = "requested", cores_per_gpu: int = 1) -> 
     partition (16)                       vc
     CPU time (6), memory (7, 10), group (13), executable (14), queue (15), preceding job (17), think time (18)
                                          unused
-    comment UnixStartTime, TimeZoneString   the calendar: POSIX time of submit_s = 0, and the zone of the log
+    comment UnixStartTime, TimeZoneString   the calendar: POSIX time of submit_s = 0, and the zone of the log; none (a
+                                         note says so) where that is before 1990 or after 2099
     ===================================  ==================================================================
 
     -1 means unknown in every field. Source: the archive's definition of the format.
@@ -78,22 +81,25 @@ def read_swf(path: Path, *, gpus: str = "requested", cores_per_gpu: int = 1) -> 
     tally.rows(f"jobs by {second} processors, since {first} ones are unknown",
                ~pieces & np.isnan(asked) & ~np.isnan(other))
     processors = np.where(np.isnan(asked), other, asked)
-    tally.rows("jobs without a run time dropped", ~pieces & np.isnan(run_s))
-    tally.rows("jobs without processors dropped", ~pieces & ~np.isnan(run_s) & ~(processors > 0))
-    keep = ~pieces & ~np.isnan(run_s) & (processors > 0)
+    submit_s, keep = _known(table, "submit", 1e11), ~pieces
+    for what, lacks in (("a run time", np.isnan(run_s)), ("a time of submission", np.isnan(submit_s)),
+                        ("processors", ~(processors > 0))):
+        tally.rows(f"jobs without {what} dropped", keep & lacks)
+        keep &= ~lacks
     tally.rows("zero-length jobs kept", keep & (run_s == 0))
     num_gpus = np.ceil(processors / cores_per_gpu)
     tally.rows("processors rounded up to whole GPUs", keep & (num_gpus * cores_per_gpu != processors))
     columns = {
-        "job_id": table.text("job"), "submit_s": table.number("submit", low=-1), "duration_s": run_s,
+        "job_id": table.text("job"), "submit_s": submit_s, "duration_s": run_s,
         "num_gpus": num_gpus, "wait_s": _known(table, "wait", 1e11),
         "estimate_s": _known(table, "requested_time", 1e11), "user": _names(table, "user"),
         "vc": _names(table, "partition"), "status": np.array([STATUS.get(int(c), "") for c in code], dtype=object),
     }
     tz, strange = _zone(comments)
-    notes = (f"a GPU is {cores_per_gpu} processor" + ("s" if cores_per_gpu > 1 else ""), *strange,
+    epoch_s, odd = _epoch(comments)
+    notes = (f"a GPU is {cores_per_gpu} processor" + ("s" if cores_per_gpu > 1 else ""), *strange, *odd,
              *(f"{key} {comments[key]}" for key in ("Computer", "MaxProcs", "MaxNodes") if key in comments))
-    return trace_of(table, columns, keep, tally, format="swf", notes=notes, epoch_s=_epoch(comments), tz=tz)
+    return trace_of(table, columns, keep, tally, format="swf", notes=notes, epoch_s=epoch_s, tz=tz)
 
 
 def _read(path: Path) -> tuple[Table, dict[str, str]]:
@@ -133,13 +139,18 @@ def _names(table: Table, name: str) -> np.ndarray:
     return np.where(text == "-1", "", text)
 
 
-def _epoch(comments: dict[str, str]) -> float | None:
-    """POSIX time of submit_s = 0, where the log has a calendar."""
+def _epoch(comments: dict[str, str]) -> tuple[float | None, tuple[str, ...]]:
+    """POSIX time of submit_s = 0, None where the log has no calendar; and a note on one that cannot be."""
+    given = comments.get("UnixStartTime", "0")
     try:
-        start = float(comments.get("UnixStartTime", "nan").split()[0])
+        start = float(given.split()[0])
     except (ValueError, IndexError):
-        return None
-    return start if math.isfinite(start) and start > 0 else None
+        start = math.nan
+    if OLDEST_S <= start < LATEST_S:
+        return start, ()
+    if start == 0:  # how the archive writes that it is not known
+        return None, ()
+    return None, (f"UnixStartTime {given[:40]!r} is no time from 1990 to 2099: the log has no calendar",)
 
 
 def _zone(comments: dict[str, str]) -> tuple[str, tuple[str, ...]]:

@@ -1,100 +1,31 @@
-"""A Philly-like workload: virtual clusters that differ, a robot, bursts, retries.
+"""A Philly-like workload: virtual clusters that differ and drift, a robot, bursts of like jobs, retries.
 
-Every figure below is a fit to published statistics of Microsoft's Philly trace (Jeon et al., "Analysis of
-Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads", USENIX ATC 2019, and the public trace that
-goes with it): shares and GPU counts of each virtual cluster as counted, run times as mixtures of up to three
-lognormals fitted by expectation maximisation to jobs of 1, of 2 to 7 and of 8 or more GPUs, in each
-virtual cluster.
+The statistics are those of the public subset of Microsoft's Philly trace (Jeon et al., "Analysis of Large-Scale
+Multi-Tenant GPU Clusters for DNN Training Workloads", USENIX ATC 2019, and the trace that goes with it): 82,247 jobs
+of 109 days in `philly.toml`, which `experiments/fit_philly.py` writes. They are
 
-Left out: likeness of the jobs of one burst, drift over months, correlation of run times within a user.
-The number of users and how jobs are shared among them is assumed; the subset fitted names no users.
+- jobs by virtual cluster, size class, length class and week of the log (`jobs`), and by virtual cluster and day
+  (`days`): what drifts together is kept together;
+- GPU counts in each class (`gpus`), run times as quantiles (`run_s`, of common GPU counts their own), and how run times
+  drift within a class (`typical_s` by week, `spread` around it);
+- hours in all, and of each virtual cluster how large and how dense its bursts are, and how uneven its hours; of a
+  program that submits a short 1-GPU job every ten minutes: since when, and in how many of them each week.
+
+Run times and GPU counts are dealt out, not drawn one by one: each class gets its distribution, so that the sum of GPU
+time hangs on no luck. What is drawn: who comes when and after whom, and which job of a class has which run time.
+
+A trace of fewer jobs has the same rate per hour, and the weeks of the log pass faster; one of more, slower.
+How jobs end is from published totals. Users are assumed: the subset names none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from traces.synthetic.draw import Component, choose, fill, mixture, moments, numbered, within_bursts
+from traces.synthetic.draw import choose, fill, numbered, within_bursts
+from traces.synthetic.philly_tables import DAY_S, WEEK_S, Class, Statistics, VirtualCluster, statistics
 
-#: Longest job of the public trace, s (53 days).
-LONGEST_S = 53 * 86_400
-#: Mean time between submissions in the ten full weeks of October to December 2017, s.
-MEAN_GAP_S = 81.5
-#: Arrival rate by hour of the day (UTC) and by weekday from Monday, mean 1.
-HOURS = (1.31, 1.01, 1.18, 1.17, 0.88, 1.16, 1.62, 1.93, 1.18, 0.93, 0.81, 0.70,
-         0.62, 0.61, 0.50, 0.64, 0.91, 0.73, 0.90, 0.78, 1.00, 0.94, 1.23, 1.25)
-DAYS = (0.95, 1.10, 1.18, 1.31, 1.37, 0.59, 0.50)
-#: A program of one virtual cluster that submits a short 1-GPU job every ten minutes: its share of all jobs.
-ROBOT_SHARE, ROBOT_VC, ROBOT_PERIOD_S = 0.104, "11cb48", 600.0
-ROBOT_RUN: tuple[Component, ...] = ((1.0, 70.0, 0.10),)
-
-
-@dataclass(frozen=True)
-class VirtualCluster:
-    """A tenant's jobs: weight, GPU count -> weight, run times of jobs of 1, of 2 to 7, of 8 and more GPUs."""
-
-    weight: float
-    gpus: dict[int, float]
-    one: tuple[Component, ...]
-    some: tuple[Component, ...] = ()
-    wide: tuple[Component, ...] = ()
-    burst_alpha: float = 2.2
-
-
-#: Weights in % of all jobs, the robot's not counted.
-CLUSTERS: dict[str, VirtualCluster] = {
-    "6214e9": VirtualCluster(
-        50.1, {1: 990.7, 2: 1.2, 4: 3.5, 8: 4.6},
-        ((0.207, 90, 0.87), (0.785, 2143, 1.16), (0.008, 240_800, 1.2)),
-        ((0.522, 353, 1.33), (0.478, 27_300, 1.62)),
-        ((0.294, 86, 0.34), (0.706, 9360, 1.51)), 0.9),
-    "11cb48": VirtualCluster(
-        9.2, {1: 803, 2: 188, 4: 5.3, 8: 1.3, 16: 2.5},
-        ((0.573, 70, 0.30), (0.171, 156, 1.8), (0.256, 6570, 1.7)),
-        ((0.909, 18, 0.46), (0.091, 500, 3.6)),
-        ((0.307, 421, 1.39), (0.693, 43_000, 1.45))),
-    "6c71a0": VirtualCluster(
-        12.1, {1: 910, 2: 3.7, 4: 40, 8: 45.7, 16: 1.1},
-        ((0.878, 1272, 1.68), (0.122, 15_100, 2.0)),
-        ((0.792, 149, 0.91), (0.208, 5570, 1.68)),
-        ((0.413, 310, 0.78), (0.587, 28_700, 1.38)), 0.9),
-    "b436b2": VirtualCluster(
-        9.0, {1: 975, 2: 0.4, 4: 9.7, 8: 6.9, 16: 7.8, 24: 0.3},
-        ((0.962, 1303, 0.52), (0.038, 4186, 2.5)),
-        ((0.545, 9480, 2.8), (0.455, 441_900, 0.73)),
-        ((0.267, 573, 1.43), (0.733, 220_000, 1.06)), 0.9),
-    "103959": VirtualCluster(
-        2.4, {1: 812, 2: 17, 4: 171},
-        ((0.719, 195, 0.90), (0.281, 21_800, 0.50)),
-        ((0.328, 6230, 0.90), (0.672, 134_000, 0.50))),
-    "ee9e8c": VirtualCluster(
-        1.8, {1: 395, 2: 72, 4: 176, 8: 278, 16: 64, 32: 9, 64: 4, 128: 2},
-        ((0.101, 3, 0.68), (0.222, 778, 1.8), (0.677, 35_700, 1.08)),
-        ((0.035, 17, 1.25), (0.965, 30_800, 1.19)),
-        ((0.248, 605, 3.0), (0.752, 149_000, 1.0))),
-    "0e4a51": VirtualCluster(
-        1.7, {1: 760, 2: 114, 4: 126},
-        ((0.762, 199, 0.33), (0.037, 1460, 2.4), (0.201, 174_700, 0.77)),
-        ((0.011, 1578, 0.53), (0.989, 137_600, 1.04))),
-    "ed69ec": VirtualCluster(1.4, {1: 1}, ((0.055, 180, 2.5), (0.622, 1940, 1.15), (0.323, 70_000, 0.41))),
-    "7f04ca": VirtualCluster(
-        0.9, {1: 282, 4: 455, 8: 248, 16: 15},
-        ((0.246, 611, 1.27), (0.462, 11_400, 0.84), (0.292, 263_800, 0.74)),
-        ((0.479, 573, 1.36), (0.521, 79_700, 0.86)),
-        ((0.489, 5480, 1.65), (0.511, 353_500, 1.08))),
-    "2869ce": VirtualCluster(
-        0.5, {1: 152, 2: 9, 4: 24, 8: 694, 32: 121},
-        ((0.156, 191, 0.39), (0.844, 8240, 0.86)),
-        ((0.420, 194, 0.67), (0.580, 5410, 1.06)),
-        ((0.510, 2050, 1.51), (0.490, 154_000, 0.61))),
-    "e13805": VirtualCluster(
-        0.5, {1: 575, 2: 8, 4: 273, 8: 96, 12: 19, 16: 11, 24: 10, 32: 8},
-        ((0.183, 389, 1.0), (0.345, 5920, 0.61), (0.472, 99_100, 0.99)),
-        ((0.316, 1870, 1.79), (0.684, 17_300, 0.55)),
-        ((0.559, 576, 0.95), (0.441, 69_700, 1.39))),
-}
+ROBOT_VC, ROBOT_PERIOD_S = "11cb48", 600.0
 
 #: How jobs end: shares of jobs and of GPU time in the public trace are 60/9/31 % and 32/29/39 %, so long jobs
 #: are killed more often. Weights below and above a day.
@@ -103,61 +34,212 @@ ENDS_LONG = {"passed": 0.30, "killed": 0.32, "failed": 0.38}
 #: Attempts of failed and of other jobs; all jobs together: 1 80 %, 2 10 %, 3 2.6 %, 4 1.5 %, 5 5 %, 6 1 %.
 TRIES_FAILED = {1: 0.50, 2: 0.20, 3: 0.07, 4: 0.04, 5: 0.16, 6: 0.03}
 TRIES_OTHER = {1: 0.936, 2: 0.052, 3: 0.0066, 4: 0.004, 5: 0.0014}
+#: Jobs that come together at most, and the shape of the gamma distribution of gaps in a burst: a quarter are below 2 s.
+PIECE, GAP_SHAPE = 50, 0.8
+#: Assumed: a burst is of the user of the one before it with this chance.
+SAME_USER = 0.6
 
 
 def philly_columns(jobs: int, seed: int) -> dict[str, np.ndarray]:
     """Columns of a Philly-like trace, unsorted; time 0 is a Monday 00:00 UTC, times are whole seconds."""
-    arrivals, runs, ends = (np.random.default_rng([seed, stream]) for stream in (1, 2, 3))
-    span_s = jobs * MEAN_GAP_S
-    names = list(CLUSTERS)
-    robots = round(jobs * ROBOT_SHARE)
-    vc, submit_s, user = _bursts(arrivals, jobs - robots, span_s)
-    vc = np.concatenate((vc, np.full(robots, names.index(ROBOT_VC))))
-    robot_s = (arrivals.random() + np.arange(robots)) * ROBOT_PERIOD_S + 2.0 * arrivals.random(robots)
-    gpus, duration_s = np.ones(jobs, dtype=np.int64), np.empty(jobs)
-    for index, cluster in enumerate(CLUSTERS.values()):
-        rows = np.flatnonzero(vc[: jobs - robots] == index)
-        gpus[rows] = choose(runs, len(rows), cluster.gpus)
-        size = np.searchsorted([2, 8], gpus[rows], side="right")
-        for kind, run in enumerate((cluster.one, cluster.some, cluster.wide)):
-            group = rows[size == kind]
-            if len(group):
-                duration_s[group] = mixture(runs, len(group), run)
-    duration_s[jobs - robots :] = mixture(runs, robots, ROBOT_RUN)
-    duration_s = np.clip(np.rint(duration_s), 1, LONGEST_S)
-    status, attempts = _ends(ends, duration_s)
-    return {
-        "submit_s": np.floor(np.concatenate((submit_s, robot_s))), "duration_s": duration_s, "num_gpus": gpus,
-        "vc": np.array(names, dtype=object)[vc], "status": status, "attempts": attempts,
-        "user": np.concatenate((user, np.full(robots, f"{ROBOT_VC}-robot", dtype=object))),
-    }
+    return columns_like(statistics(), jobs, seed)
 
 
-def _bursts(rng: np.random.Generator, n: int, span_s: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Virtual cluster (index), submission (s) and user of the n jobs that people submit, burst by burst."""
-    weight = np.array([c.weight for c in CLUSTERS.values()])
-    cap = int(np.clip(n // 20, 1, 1000))
-    sizes, owner = [], []
-    # How many jobs a virtual cluster has is drawn first, so that a few huge bursts do not upset the shares.
-    for index, count in enumerate(rng.multinomial(n, weight / weight.sum())):
-        size = fill(rng, int(count), list(CLUSTERS.values())[index].burst_alpha, cap)
-        sizes.append(size)
-        owner.append(np.full(len(size), index))
-    size, burst_vc = np.concatenate(sizes), np.concatenate(owner)
-    begin_s = moments(rng, len(size), span_s, HOURS, DAYS)
-    # In the bursts of the log, gaps are 1 to 20 s; jobs that would fall behind the end come at the end.
-    after_s = within_bursts(rng.exponential(8.7, n), size)
-    submit_s = np.minimum(np.repeat(begin_s, size) + after_s, span_s)
-    return np.repeat(burst_vc, size), submit_s, np.repeat(_users(rng, burst_vc), size)
+def columns_like(stats: Statistics, jobs: int, seed: int) -> dict[str, np.ndarray]:
+    """Columns of a trace with these statistics."""
+    deal, arrivals, runs, ends = (np.random.default_rng([seed, stream]) for stream in (4, 1, 2, 3))
+    span_s = stats.span_s * jobs / stats.jobs
+    weights = [stats.robot_jobs, *(c.jobs for vc in stats.clusters for c in vc.classes)]
+    dealt = iter(np.split(shared_out(deal, jobs, np.concatenate(weights)), len(weights)))
+    robots = next(dealt)
+    parts = [_robot(arrivals, runs, robots, stats, span_s)]
+    for vc in stats.clusters:
+        weeks = [next(dealt) for _ in vc.classes]
+        if sum(int(w.sum()) for w in weeks):
+            parts.append(_people(arrivals, runs, vc, weeks, stats, span_s))
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    # A log begins with its first job and ends with its last one.
+    columns["submit_s"][np.argmin(columns["submit_s"])] = 0.0
+    if jobs > 1:
+        columns["submit_s"][np.argmax(columns["submit_s"])] = np.floor(span_s)
+    status, attempts = _ends(ends, columns["duration_s"])
+    return {**columns, "status": status, "attempts": attempts}
 
 
-def _users(rng: np.random.Generator, vc: np.ndarray) -> np.ndarray:
-    """A user for each burst. Assumed: 8 x sqrt(weight in %) users a tenant, and the first submit the most."""
-    out = np.empty(len(vc), dtype=object)
-    for index, (name, cluster) in enumerate(CLUSTERS.items()):
-        rows = np.flatnonzero(vc == index)
-        people = numbered(f"{name}-u", max(2, int(8 * np.sqrt(cluster.weight))))
-        out[rows] = people[(len(people) * rng.random(len(rows)) ** 2).astype(np.int64)]
+def shared_out(rng: np.random.Generator, total: int, weights: np.ndarray) -> np.ndarray:
+    """Whole numbers that add up to `total`, each within 1 of its share by weight; sums of neighbours are, too."""
+    upto = np.cumsum(weights) * (total / weights.sum())
+    upto[-1] = total
+    counts: np.ndarray = np.diff(np.floor(upto + rng.random() * (upto < total)), prepend=0).astype(np.int64)
+    return counts
+
+
+def cut(bursts: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cut bursts of jobs so that none reaches from one cell into the next: sizes, and the cell of each."""
+    ends = np.union1d(np.cumsum(bursts), np.cumsum(cells))
+    sizes = np.diff(ends[ends > 0], prepend=0)
+    return sizes, np.searchsorted(np.cumsum(cells), ends[ends > 0])
+
+
+def hour_rates(
+    rng: np.random.Generator, week_jobs: np.ndarray, day_jobs: np.ndarray, shape: float, stats: Statistics,
+    span_s: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Edges of slots of at most an hour, s, and jobs expected in each.
+
+    They are as many by week of the log as `week_jobs`, go with `day_jobs` within it, and by hour of the day with the
+    usual hours. Where the log's days pass faster or slower than days, weekdays are those of the calendar: `day_jobs` is
+    taken relative to what its weekday usually has. Each slot has a gamma factor of this shape (mean 1, variance 1 /
+    shape) on top: people work in some hours and not in others. Then rates are scaled to the sums, in turns.
+    """
+    day_s = DAY_S * span_s / stats.span_s
+    edges_s = np.append(np.arange(0.0, span_s, min(3600.0, day_s / 2)), span_s)
+    middle_s = (edges_s[1:] + edges_s[:-1]) / 2
+    day = np.minimum((middle_s // day_s).astype(np.int64), len(day_jobs) - 1)
+    hour = (middle_s // 3600 % 24).astype(np.int64)
+    usual = np.diff(edges_s) * np.asarray(stats.hours)[hour]
+    usual *= np.asarray(stats.days)[(middle_s // DAY_S % 7).astype(np.int64)]
+    drift = day_jobs / np.asarray(stats.days)[np.arange(len(day_jobs)) % 7]
+    by_day = _scaled(np.bincount(day, usual, len(drift)) * drift, np.arange(len(drift)) // 7, week_jobs)
+    by_hour = np.diff(edges_s) @ (hour[:, None] == np.arange(24)) * np.asarray(stats.hours)
+    by_hour *= week_jobs.sum() / by_hour.sum()
+    rate = usual * (rng.gamma(shape, 1 / shape, len(usual)) + 1e-9)
+    for _ in range(30):
+        rate = _scaled(_scaled(rate, hour, by_hour), day, by_day)
+    return edges_s, rate
+
+
+def _scaled(values: np.ndarray, group: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Values times a factor of their group, so that each group has its sum; a group of zeros stays."""
+    now = np.bincount(group, values, len(sums))
+    out: np.ndarray = values * np.divide(sums, now, out=np.zeros(len(sums)), where=now > 0)[group]
+    return out
+
+
+def submissions(
+    rng: np.random.Generator, sizes: np.ndarray, week: np.ndarray, day_jobs: np.ndarray, gap_s: float, shape: float,
+    stats: Statistics, span_s: float,
+) -> np.ndarray:
+    """Submission of each job, s, of bursts of given sizes and weeks, in which jobs come `gap_s` apart on average.
+
+    Bursts take their turns in random order within a week, each as much of the expected jobs (`hour_rates`) as it has
+    jobs: an hour gets as many as it should, up to the size of a burst.
+    """
+    week_jobs = np.bincount(week, sizes, (len(day_jobs) + 6) // 7)
+    edges_s, rate = hour_rates(rng, week_jobs, day_jobs, shape, stats, span_s)
+    turn = np.lexsort((rng.random(len(sizes)), week))
+    ahead = np.empty(len(sizes))
+    ahead[turn] = np.cumsum(sizes[turn]) - sizes[turn]
+    # A long burst comes in pieces, lest it spread its jobs over hours in which few come.
+    parts = -(-sizes // PIECE)
+    number = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
+    size = np.minimum(np.repeat(sizes, parts) - PIECE * number, PIECE)
+    upto = np.repeat(ahead, parts) + PIECE * number + size * rng.random(len(size))
+    middle_s = np.interp(upto, np.cumsum(np.append(0.0, rate)), edges_s)
+    after_s = within_bursts(rng.gamma(GAP_SHAPE, gap_s / GAP_SHAPE, int(size.sum())), size)
+    length_s = after_s[np.cumsum(size) - 1]
+    begin_s = np.maximum(np.minimum(middle_s - length_s / 2, span_s - length_s), 0.0)
+    submit_s: np.ndarray = np.minimum(np.repeat(begin_s, size) + after_s, span_s)
+    return submit_s
+
+
+def _people(
+    arrivals: np.random.Generator, runs: np.random.Generator, vc: VirtualCluster, weeks: list[np.ndarray],
+    stats: Statistics, span_s: float,
+) -> dict[str, np.ndarray]:
+    """Jobs of one virtual cluster; `weeks`: how many of each class come in each week."""
+    n = int(sum(w.sum() for w in weeks))
+    most = int(np.clip(n // 10, 1, vc.burst_most))
+    sizes, cell = cut(fill(arrivals, n, vc.burst_exponent, most), np.concatenate(weeks))
+    kind, week = np.divmod(cell, len(weeks[0]))
+    submit_s = submissions(arrivals, sizes, week, vc.days, vc.burst_gap_s, vc.hour_shape, stats, span_s)
+    gpus, run_s = np.empty(n, dtype=np.int64), np.empty(n)
+    bounds = np.searchsorted(np.repeat(kind, sizes), np.arange(len(weeks) + 1))
+    for index, jobs in enumerate(vc.classes):
+        mine, rows = kind == index, slice(bounds[index], bounds[index + 1])
+        if mine.any():
+            gpus[rows], run_s[rows] = _work(runs, jobs, sizes[mine], week[mine], stats.likeness)
+    user = np.repeat(_users(arrivals, vc, submit_s[np.cumsum(sizes) - sizes], 100 * vc.weight / stats.jobs), sizes)
+    return {"submit_s": np.floor(submit_s), "duration_s": np.rint(run_s), "num_gpus": gpus, "user": user,
+            "vc": np.full(n, vc.name, dtype=object)}
+
+
+def _work(
+    rng: np.random.Generator, jobs: Class, sizes: np.ndarray, week: np.ndarray, likeness: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """GPUs and run time, s, of the jobs of one class, given as bursts: one number of GPUs, and run times alike."""
+    # GPUs by weight of jobs, to bursts in random order.
+    turn = rng.permutation(len(sizes))
+    upto = np.cumsum(sizes[turn]) - sizes[turn] * rng.random(len(sizes))
+    weight = np.cumsum(list(jobs.gpus.values()))
+    of = np.empty(len(sizes), dtype=np.int64)
+    of[turn] = np.array(list(jobs.gpus))[np.searchsorted(weight[:-1], upto * (weight[-1] / sizes.sum()), side="right")]
+    gpus = np.repeat(of, sizes)
+    # Run times by rank: who is how long beside the others of the class hangs on week, burst and luck.
+    burst, own = rng.standard_normal(len(sizes)), rng.standard_normal(len(gpus))
+    luck = np.repeat(np.sqrt(likeness) * burst, sizes) + np.sqrt(1 - likeness) * own
+    of_week = np.repeat(week, sizes)
+    key = np.log(jobs.typical_s)[of_week] + jobs.spread * evened(luck, of_week)
+    run_s = np.empty(len(gpus))
+    table = np.where(np.isin(gpus, list(jobs.run_s)), gpus, 0) if len(jobs.run_s) > 1 else np.zeros(len(gpus), int)
+    for name, knots in jobs.run_s.items():
+        rows = np.flatnonzero(table == name)
+        share = (_ranks(key[rows]) + rng.random(len(rows))) / max(len(rows), 1)
+        run_s[rows] = np.exp(np.interp(share, np.linspace(0, 1, len(knots)), np.log(knots)))
+    return gpus, run_s
+
+
+def evened(luck: np.ndarray, week: np.ndarray) -> np.ndarray:
+    """The same order within each week (ascending), at quantiles of the normal distribution: no week is lucky."""
+    count = np.bincount(week)
+    before = np.cumsum(count) - count
+    rank = np.empty(len(luck))
+    rank[np.lexsort((luck, week))] = np.arange(len(luck)) - np.repeat(before, count)
+    # Logistic quantiles, scaled to the normal ones: close, and without a table.
+    share = (rank + 0.5) / count[week]
+    score: np.ndarray = np.log(share / (1 - share)) / 1.702
+    return score
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Rank of each value from 0, as float64."""
+    rank = np.empty(len(values))
+    rank[np.argsort(values, kind="stable")] = np.arange(len(values))
+    return rank
+
+
+def _robot(
+    arrivals: np.random.Generator, runs: np.random.Generator, weeks: np.ndarray, stats: Statistics, span_s: float
+) -> dict[str, np.ndarray]:
+    """Jobs of the program: one in ten minutes, of which some are missing, about five in a row."""
+    n, scale = int(weeks.sum()), span_s / stats.span_s
+    beat_s = np.arange(stats.robot_begin_s * scale, span_s, ROBOT_PERIOD_S) + ROBOT_PERIOD_S * arrivals.random()
+    worth = arrivals.random(len(beat_s) // 5 + 1)[np.arange(len(beat_s)) // 5]
+    submit_s = [np.empty(0)]
+    for week, count in enumerate(weeks.tolist()):
+        begin_s, end_s = np.clip(WEEK_S * scale * np.array([week, week + 1]), 0, span_s)
+        here = np.flatnonzero((beat_s >= begin_s) & (beat_s < end_s))
+        kept = beat_s[np.sort(here[np.argsort(-worth[here], kind="stable")[:count]])]
+        more_s = begin_s + (end_s - begin_s) * arrivals.random(count - len(kept))
+        submit_s += [kept + 2.0 * arrivals.random(len(kept)), more_s]
+    share = (runs.permutation(n) + runs.random(n)) / max(n, 1)
+    knots = np.log(stats.robot_run_s)
+    return {"submit_s": np.floor(np.minimum(np.concatenate(submit_s), span_s)),
+            "duration_s": np.rint(np.exp(np.interp(share, np.linspace(0, 1, len(knots)), knots))),
+            "num_gpus": np.ones(n, dtype=np.int64), "user": np.full(n, f"{ROBOT_VC}-robot", dtype=object),
+            "vc": np.full(n, ROBOT_VC, dtype=object)}
+
+
+def _users(rng: np.random.Generator, vc: VirtualCluster, begin_s: np.ndarray, weight: float) -> np.ndarray:
+    """A user for each burst. Assumed: 8 x sqrt(weight in %) users a tenant, the first submit the most, and return."""
+    people = numbered(f"{vc.name}-u", max(2, int(8 * np.sqrt(weight))))
+    n = len(begin_s)
+    drawn = people[(len(people) * rng.random(n) ** 2).astype(np.int64)]
+    # In order of time, a burst that is no new user's has that of the one before.
+    order = np.argsort(begin_s, kind="stable")
+    new = np.where(rng.random(n) < SAME_USER, 0, np.arange(n))
+    out = np.empty(n, dtype=object)
+    out[order] = drawn[np.maximum.accumulate(new)]
     return out
 
 
