@@ -113,7 +113,7 @@ def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResul
         with nullcontext() if quiet else console.reading(Path(config.trace)):
             workload = prepare(config, cluster)
         if not quiet:
-            _tell(_about(workload, cluster) + _quota_loads(config, workload.trace, cluster))
+            _tell(_about(workload, cluster) + _calendar_loads(config, workload.trace, cluster))
         result = _simulate(config, policy, cluster, workload, quiet)
         if not quiet:
             _tell(result.info.get("timetable", {}).get("notes", []))
@@ -218,19 +218,22 @@ def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
     return lines + [f"trace: {note}" for note in trace.provenance.notes] + _compiling()
 
 
-def _quota_loads(config: RunConfig, trace: Trace, cluster: ClusterSpec) -> list[str]:
-    """Virtual clusters that ask for more than their quota gives while jobs come: their queues grow whatever is free."""
+def _calendar_loads(config: RunConfig, trace: Trace, cluster: ClusterSpec) -> list[str]:
+    """What the load of the whole cluster does not tell: nodes that are away, and virtual clusters that ask for more
+    than their quota gives while jobs come, whose queues grow whatever is free."""
     import numpy as np
 
     from sim.timetable import make_timetable
 
     engine, first, last = config.engine, float(trace.submit_s[0]), float(trace.submit_s[-1])
-    if (not engine.quotas and engine.capacity is None) or last <= first:
+    if (not engine.quotas and engine.capacity is None and engine.outages is None) or last <= first:
         return []
     names = tuple(dict.fromkeys(trace.vc.tolist()))
     table = make_timetable(cluster, names, engine, first)
     demand_gpu_s = trace.num_gpus * (trace.gpu_milli / 1000.0) * trace.duration_s
-    lines = []
+    there = table.mean_gpus(first, last)
+    lines = [] if there > 0.999 * cluster.num_gpus else [
+        f"{there:,.1f} of {cluster.num_gpus:,} GPUs are there on average while jobs come: the load is that on all"]
     for vc, changes in table.quotas.items():
         begins = np.clip([table.time_s[step] for step, _ in changes], first, last)
         given_gpu_s = float(np.diff([*begins, last]) @ [milli / 1000.0 for _, milli in changes])

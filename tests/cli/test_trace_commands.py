@@ -366,3 +366,10 @@ def test_two_traces_are_compared_and_a_generated_one_gets_as_many_jobs(hetsim, l
     same = hetsim("trace", "compare", "log.csv", "log.csv")
     assert same.code == 0 and "KS distance 0.000" in same.out
     assert hetsim("trace", "compare", "log.csv", "phily").code == 2
+
+
+def test_a_load_is_told_to_be_of_all_gpus_where_some_are_away(hetsim, log):
+    (log / "half.csv").write_text("time_s,vc,gpu_type,gpus\n,,,8\n")
+    said = hetsim("run", "--trace", "log.csv", "--cluster", "v100:2x8", "--policy", "fifo", "--work", "recorded",
+                  "--set", "engine.capacity=half.csv", "--out", "out")
+    assert said.code == 0 and "8.0 of 16 GPUs are there on average while jobs come" in said.err
