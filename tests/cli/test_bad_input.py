@@ -231,7 +231,8 @@ def test_a_run_that_came_to_the_same_folder_meanwhile_is_kept(replay, here, monk
         (["trace", "describe", "nowhere.csv"], ["no such file", "nowhere.csv"]),
         (["trace", "check", "jobs.csv", "--cluster", "v100:0"], ["from 1"]),
         (["trace", "convert", "jobs.csv", "x.xlsx"], ["'.xlsx'", ".parquet, .csv"]),
-        (["trace", "convert", "jobs.csv", "jobs.csv"], ["there already", "--force"]),
+        (["trace", "convert", "jobs.csv", "jobs.csv"], ["over itself", "Name another file"]),
+        (["trace", "convert", "philly", "jobs.csv"], ["there already", "--force"]),
         (["trace", "convert", "jobs.csv", "jobs.csv/x.csv"], ["cannot write the trace"]),
     ],
 )
