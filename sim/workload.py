@@ -29,7 +29,7 @@ DEFAULT_JOBS, DEFAULT_LOAD = 5_000, 0.7
 #: GPU type on which the durations of a generated trace were recorded, where it is not that of all others.
 DEFAULT_REFERENCE = {"acme": "A100-80"}
 
-DEFAULT_CLUSTER = {"philly": "gavel", "pai": "mixed", "helios": "helios", "acme": "acme"}
+DEFAULT_CLUSTER = {"philly": "gavel", "pai": "pai320", "helios": "helios", "acme": "acme"}
 
 #: Gangs that train a model, fewest and most GPUs: small models do not fill many, the largest are not for few.
 GANGS = {"lstm-lm": (1, 8), "transformer": (1, 8), "gpt2-1.5b": (8, 1_000_000)}

@@ -31,7 +31,7 @@ def run(
     policy: Annotated[str | None, typer.Option(help="Scheduler, see `hetsim policies`.  [hetero]")] = None,
     trace: Annotated[str | None, typer.Option(help=f"{TRACE}  [philly]")] = None,
     cluster: Annotated[str | None, typer.Option(
-        help=f"{CLUSTER}  [gavel; for the generated pai: mixed, for helios and acme: their own]")] = None,
+        help=f"{CLUSTER}  [gavel; for the generated pai: pai320, for helios and acme: their own]")] = None,
     out: Annotated[str | None, typer.Option(help="Folder of the results.  [a new one in runs/]")] = None,
     work: Annotated[str | None, typer.Option(
         help="What a job must do: 'iterations' of a model, as fast as its GPUs allow, or its 'recorded' run "

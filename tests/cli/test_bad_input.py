@@ -269,7 +269,7 @@ def test_the_generated_pai_jobs_run_on_the_cluster_that_is_said(tmp_path):
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     info = json.loads((out / "run.json").read_text())
-    assert info["config"]["cluster"] == info["cluster"]["name"] == "mixed"
+    assert info["config"]["cluster"] == info["cluster"]["name"] == "pai320"
 
 
 @pytest.mark.parametrize("stranger", ["notes.txt", "sub/run.json"])

@@ -66,7 +66,7 @@ def test_a_trace_means_the_same_work_on_each_cluster():
 
 
 def test_the_pai_trace_gets_a_cluster_with_the_types_that_it_asks_for():
-    assert resolved(RunConfig(trace="pai")).cluster == "mixed"
+    assert resolved(RunConfig(trace="pai")).cluster == "pai320"
     assert resolved(RunConfig(trace="pai", cluster="gavel")).cluster == "gavel"
 
 

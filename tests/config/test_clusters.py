@@ -102,6 +102,7 @@ def test_presets_have_the_gpus_that_their_sources_count():
     assert counts["gavel"] == {"V100": 36, "P100": 36, "K80": 36}
     assert counts["homog64"] == {"V100": 64}
     assert counts["mixed"] == {"V100": 16, "T4": 16, "P100": 8}
+    assert counts["pai320"] == {"V100": 128, "T4": 128, "P100": 64}
     assert sum(counts["pai"].values()) == 6742
     assert sum(counts["helios"].values()) == 8 * (133 + 143 + 262 + 264) == 1064 + 1144 + 2096 + 2112
     assert counts["acme"] == {"A100-80": 8 * (286 + 302)}
@@ -126,7 +127,7 @@ def test_presets_carry_the_catalogues_prices_and_misc_has_none():
 
 
 def test_presets_are_listed_with_a_line_each_and_load_under_their_own_name():
-    assert list(presets()) == ["acme", "gavel", "helios", "homog64", "mixed", "pai", "philly"]
+    assert list(presets()) == ["acme", "gavel", "helios", "homog64", "mixed", "pai", "pai320", "philly"]
     for name, description in presets().items():
         assert description and "\n" not in description
         assert load_cluster(name.upper()).name == name
