@@ -366,3 +366,18 @@ def test_the_real_machines_are_1897_with_6742_gpus(data_dir):
         "T4": 994, "P100": 1596, "V100": 832, "V100M32": 1080, "MISC": 2240}
     with pytest.raises(TraceError, match="no jobs here: PAI's machines"):
         load_trace(data_dir / "pai" / "pai_machine_spec.tar.gz")
+
+
+def test_p14_a_table_that_covers_the_early_tasks_only_is_told_with_the_day_of_change(tmp_path):
+    """Ten tasks a day for four days; the instance table knows those of the last two only."""
+    day = 86_400
+    starts = {f"j{d}{i}": d * day + 60 * i + 1 for d in range(4) for i in range(10)}
+    tasks = [task(name, start=start, end=start + 30) for name, start in starts.items()]
+    late = [instance(name, start, start + 20) for name, start in starts.items() if start > 2 * day]
+    trace = load_trace(folder(tmp_path, task=tasks, instance=late), run_time="task")
+    note = next(note for note in trace.provenance.notes if "pai_instance_table" in note)
+    assert note == ("tasks in pai_instance_table: 20 of 40 rows joined (50.00%); 0.00% before day 2, 100.00% from then "
+                    "on")
+    every = [instance(name, start, start + 20) for name, start in starts.items()]
+    whole = load_trace(folder(tmp_path, task=tasks, instance=every), run_time="task")
+    assert not any("rows joined" in note for note in whole.provenance.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -108,10 +109,11 @@ def read_pai_raw(
         if needed and table not in files:
             raise TraceError(f"{table} is missing", where=str(path), got=", ".join(files),
                              todo=f"It has {WHAT[table]}: put it beside the others, or choose other options.")
-    rows, tally, read = gpu_tasks(files, run_time, gpus, types)
+    rows, tally, read, known = gpu_tasks(files, run_time, gpus, types)
     if unit == "job":
         rows = as_jobs(rows, tally)
-    return _trace(path, files, rows, read, tally, run_time, unit)
+    trace = _trace(path, files, rows, read, tally, run_time, unit)
+    return replace(trace, provenance=replace(trace.provenance, notes=(*trace.provenance.notes, *known)))
 
 
 def _trace(

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from traces.coverage import coverage, coverage_notes
 from traces.readers.pai import gpu_types
 from traces.readers.pai_tables import (
     INSTANCE,
@@ -33,8 +34,11 @@ from traces.text import Table
 NEEDED = ("job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_gpu", "gpu_type")
 
 
-def gpu_tasks(files: dict[str, Path], run_time: str, gpus: str, types: str) -> tuple[pd.DataFrame, Tally, int]:
-    """The tasks that ask for GPUs, with what the other tables say of each; what was counted; rows of the task table.
+def gpu_tasks(
+    files: dict[str, Path], run_time: str, gpus: str, types: str
+) -> tuple[pd.DataFrame, Tally, int, tuple[str, ...]]:
+    """The tasks that ask for GPUs, with what the other tables say of each; what was counted; rows of the task table;
+    and notes on how many tasks the other tables know, and from when on.
 
     The options are those of `traces.readers.pai_raw.read_pai_raw`, which has checked that their tables are there.
     """
@@ -59,10 +63,11 @@ def gpu_tasks(files: dict[str, Path], run_time: str, gpus: str, types: str) -> t
     first_s, last_s, ran_s = start_s, end_s, np.full(len(rows), np.nan)
     if run_time == "job":
         first_s, last_s = jobs["submit_s"].to_numpy(), jobs["end_s"].to_numpy()
+    known = {JOB: submitted} if JOB in files else {}
     if INSTANCE in files:
         spans = instance_spans(files[INSTANCE], tally).of(names)
         tally.rows("tasks with other than inst_num rows of instances", rows[spans["rows"] != instances[rows]])
-        ran_s = spans["ran_s"]
+        ran_s, known[INSTANCE] = spans["ran_s"], spans["rows"] > 0
         if run_time == "instance":
             first_s, last_s = spans["first_s"], spans["last_s"]
     stand_in_s = np.where(np.isnan(start_s), first_s, start_s)
@@ -74,10 +79,19 @@ def gpu_tasks(files: dict[str, Path], run_time: str, gpus: str, types: str) -> t
     )
     if gpus == "used":
         used = gpu_use(files[SENSOR]).of(names)["used"]
+        known[SENSOR] = ~np.isnan(used)
         tally.rows("tasks without a sensor: they take the GPUs that they asked for", rows[np.isnan(used)])
         tally.rows("tasks that used no GPU: they take a thousandth", rows[used == 0])
         tasks["each"] = np.where(np.isnan(used), tasks["each"], np.where(used == 0, 1e-3, used))
-    return tasks, tally, len(table)
+    return tasks, tally, len(table), _coverage(start_s, known)
+
+
+def _coverage(start_s: np.ndarray, known: dict[str, np.ndarray]) -> tuple[str, ...]:
+    """Of each joined table, how many of the tasks that started it knows, where that is few or changes over time."""
+    started = ~np.isnan(start_s)
+    at_s = start_s[started]
+    return tuple(note for table, joined in known.items()
+                 for note in coverage_notes(coverage(at_s, np.asarray(joined)[started]), f"tasks in {table}"))
 
 
 def as_jobs(tasks: pd.DataFrame, tally: Tally) -> pd.DataFrame:
