@@ -8,12 +8,11 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 from traces import readers
+from traces.discovery import discovered
 from traces.errors import TraceError, did_you_mean
 from traces.reader import Head, Reader
 from traces.readers.canonical import write_trace
@@ -25,15 +24,8 @@ from traces.window import offered_load, scale_load
 
 __all__ = ["FORMATS", "detect", "head", "load_trace", "offered_load", "scale_load", "write_trace"]
 
-def _formats() -> dict[str, Reader]:
-    """The READER of each module of `traces.readers`: a new format is a new file, and nothing else changes."""
-    names = sorted(info.name for info in iter_modules(readers.__path__))
-    found = [import_module(f"traces.readers.{name}") for name in names]
-    return {module.READER.name: module.READER for module in found if hasattr(module, "READER")}
-
-
-#: Every format by name.
-FORMATS: dict[str, Reader] = _formats()
+#: Every format by name: the READER of each module of `traces.readers`.
+FORMATS: dict[str, Reader] = discovered(readers, "READER")
 
 
 def load_trace(path: str | Path, format: str | None = None, /, **options: Any) -> Trace:

@@ -139,7 +139,7 @@ def _repeated(trace: Trace, ratio: float, seed: int) -> tuple[Trace, str]:
         raise TraceError("too many jobs", where="load", got=f"{ratio * len(trace):,.0f}",
                          allowed=f"up to {MOST_JOBS:,}", todo="Ask for a lower load, or use compress.")
     whole = int(ratio)
-    rest = _share_of(trace, ratio - whole, seed, at_least=0)
+    rest = _share_of(trace, ratio - whole, seed)
     parts = [np.arange(len(trace))] * (whole - 1) + [rest] * (len(rest) > 0)
     if not parts:
         return trace, "repeated once"
@@ -190,7 +190,7 @@ def _thin_rows(trace: Trace, ratio: float, seed: int) -> np.ndarray:
     return np.sort(order[: int(np.argmin(off)) + 1])
 
 
-def _share_of(trace: Trace, share: float, seed: int, at_least: int) -> np.ndarray:
+def _share_of(trace: Trace, share: float, seed: int) -> np.ndarray:
     """Rows, ascending, whose GPU time is nearest to `share` of all, first those with the smallest hash."""
     order = _by_hash(trace, seed)
     grown = np.concatenate(([0.0], np.cumsum(demand_gpu_s(trace)[order])))
@@ -198,7 +198,7 @@ def _share_of(trace: Trace, share: float, seed: int, at_least: int) -> np.ndarra
     count = int(np.searchsorted(grown, wanted))
     if count > 0 and wanted - grown[count - 1] < grown[min(count, len(trace))] - wanted:
         count -= 1
-    return np.sort(order[: max(min(count, len(trace)), at_least)])
+    return np.sort(order[:count])
 
 
 def _shifts_s(trace: Trace, copies: int, seed: int) -> np.ndarray:

@@ -10,6 +10,7 @@ import typer
 
 from sim.cli import console
 from sim.cli.options import FORMAT
+from sim.cli.traceoptions import pairs
 
 if TYPE_CHECKING:
     from traces.machines.capacity import About
@@ -57,7 +58,7 @@ def from_table(
         if path.exists() and not force:
             raise OutputError("the file is there already", where=str(path),
                               todo="Name another with --out, or replace it with --force.")
-    options = _pairs(read or [], "--read")
+    options = pairs(read or [], "--read")
     source = read_machines(table, format, **(options | ({"job_log": str(job_log)} if job_log else {})))
     said = _types(type_ or [])
     shift_s = _shift_s(source.about, trace, trace_format)
@@ -87,18 +88,6 @@ def from_table(
         console.say(f"counted: {count:,} {what_counted} (first: {', '.join(source.about.first[what_counted][:3])})")
     for note in (*source.about.notes, *made.notes):
         console.say(note)
-
-
-def _pairs(texts: list[str], flag: str) -> dict[str, str]:
-    from sim.config import ConfigError
-
-    pairs = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise ConfigError("not a pair", where=f"command line, {flag}", got=text, allowed="NAME=VALUE")
-        pairs[name.strip()] = value.strip()
-    return pairs
 
 
 def _types(texts: list[str]) -> dict[str, str]:

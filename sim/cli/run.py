@@ -224,20 +224,21 @@ def _calendar_loads(config: RunConfig, trace: Trace, cluster: ClusterSpec) -> li
     import numpy as np
 
     from sim.timetable import make_timetable
+    from traces.window import demand_gpu_s
 
     engine, first, last = config.engine, float(trace.submit_s[0]), float(trace.submit_s[-1])
     if (not engine.quotas and engine.capacity is None and engine.outages is None) or last <= first:
         return []
     names = tuple(dict.fromkeys(trace.vc.tolist()))
     table = make_timetable(cluster, names, engine, first)
-    demand_gpu_s = trace.num_gpus * (trace.gpu_milli / 1000.0) * trace.duration_s
+    demand = demand_gpu_s(trace)
     there = table.mean_gpus(first, last)
     lines = [] if there > 0.999 * cluster.num_gpus else [
         f"{there:,.1f} of {cluster.num_gpus:,} GPUs are there on average while jobs come: the load is that on all"]
     for vc, changes in table.quotas.items():
         begins = np.clip([table.time_s[step] for step, _ in changes], first, last)
         given_gpu_s = float(np.diff([*begins, last]) @ [milli / 1000.0 for _, milli in changes])
-        asked_gpu_s = float(demand_gpu_s[trace.vc == names[vc]].sum())
+        asked_gpu_s = float(demand[trace.vc == names[vc]].sum())
         if asked_gpu_s > given_gpu_s:
             load = f"{asked_gpu_s / given_gpu_s:.2f}" if given_gpu_s > 0 else "without end"
             lines.append(f"load of virtual cluster {names[vc]!r} on its quota {load}, above 1: its queue grows")

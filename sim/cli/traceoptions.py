@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -80,20 +80,33 @@ def settings(given: Mapping[str, Any]) -> dict[str, Any]:
     ConfigError
         --read, --gpu-type or --assign-with without a value, or the same name twice.
     """
-    from sim.config import ConfigError
-
     found = {name: value for name, value in given.items() if value not in (None, [], ()) and name not in _TABLES}
     for table in _TABLES:
-        flag = _FLAGS.get(table, f"--{table}")
-        for text in given.get(table) or ():
-            name, equals, value = text.partition("=")
-            name = name.strip()
-            if not equals or not name:
-                raise ConfigError("an option without a value", where=f"command line, {flag}", got=text,
-                                  allowed="NAME=VALUE")
-            if f"{table}.{name}" in found:
-                raise ConfigError("an option is given twice", where=f"command line, {flag} {name}", got=text)
-            found[f"{table}.{name}"] = value.strip()
+        texts = given.get(table) or ()
+        found |= {f"{table}.{name}": value for name, value in pairs(texts, _FLAGS.get(table, f"--{table}")).items()}
+    return found
+
+
+def pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
+    """NAME=VALUE, as often as `flag` was given, by name.
+
+    Raises
+    ------
+    ConfigError
+        One without a name or a value, or the same name twice.
+    """
+    from sim.config import ConfigError
+
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise ConfigError("an option without a value", where=f"command line, {flag}", got=text,
+                              allowed="NAME=VALUE")
+        if name in found:
+            raise ConfigError("an option is given twice", where=f"command line, {flag} {name}", got=text)
+        found[name] = value.strip()
     return found
 
 

@@ -92,7 +92,7 @@ def test_a_capacity_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "capacity.csv"
     capacity = Capacity.from_columns([-np.inf, 0.1 + 0.2, 5, 5], ["NA", "NA", "", "null"], ["T4", "T4", "", "V100"],
                                      [1, 0, 7, 3])
-    write_capacity(capacity, path, shift_s=0.0)
+    write_capacity(capacity, path)
     again = read_machines(path)
     assert isinstance(again, Capacity) and again.about.format == "capacity"
     assert np.allclose(again.time_s, capacity.time_s, rtol=1e-14) and again.gpus.tolist() == capacity.gpus.tolist()

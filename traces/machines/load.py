@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 from traces import machines
+from traces.discovery import discovered
 from traces.errors import TraceError, did_you_mean
 from traces.machines.capacity import Capacity, MachineReader, Machines
 from traces.reader import Head
@@ -16,10 +15,8 @@ from traces.reader import Head
 
 @cache
 def forms() -> dict[str, MachineReader]:
-    """The MACHINES of each module of `traces.machines`, by name: a new form is a new file, and nothing else changes."""
-    names = sorted(info.name for info in iter_modules(machines.__path__))
-    found = [import_module(f"traces.machines.{name}") for name in names]
-    return {module.MACHINES.name: module.MACHINES for module in found if hasattr(module, "MACHINES")}
+    """The MACHINES of each module of `traces.machines`, by name."""
+    return discovered(machines, "MACHINES")
 
 
 def read_machines(path: str | Path, format: str | None = None, **options: Any) -> Machines | Capacity:

@@ -16,12 +16,11 @@ import pandas as pd
 
 from traces.errors import TraceError
 from traces.machines.capacity import About, Capacity, MachineReader
+from traces.schema import MAX_TIME_S
 from traces.text import read_table
 
 CAPACITY = ("time_s", "vc", "gpu_type", "gpus")
 OUTAGES = ("time_s", "node", "up")
-MAX_TIME_S = 1e11
-"""As in `traces.schema`: beyond it the unit is wrong."""
 
 
 def read_capacity(path: str | Path) -> Capacity:
@@ -40,10 +39,10 @@ def read_capacity(path: str | Path) -> Capacity:
                                  table.text("gpu_type"), gpus.astype(np.int64), about=about, lines=table.lines)
 
 
-def write_capacity(capacity: Capacity, path: str | Path, *, shift_s: float = 0.0) -> None:
-    """Write a capacity file, with its times moved by `shift_s`."""
+def write_capacity(capacity: Capacity, path: str | Path) -> None:
+    """Write a capacity file."""
     frame = pd.DataFrame({
-        "time_s": [f"{t + shift_s:.15g}" if np.isfinite(t) else "" for t in capacity.time_s.tolist()],
+        "time_s": [f"{t:.15g}" if np.isfinite(t) else "" for t in capacity.time_s.tolist()],
         "vc": capacity.vc, "gpu_type": capacity.gpu_type, "gpus": capacity.gpus,
     })
     frame.to_csv(path, index=False, lineterminator="\n")

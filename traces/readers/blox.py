@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from traces.reader import Reader
-from traces.readers.rows import trace_of, with_gpus
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, read_table
+from traces.readers.rows import opened, trace_of, with_gpus
 from traces.trace import Trace
 
 HEADER = ("job", "submit_s", "gpus", "duration_s")
@@ -32,10 +30,7 @@ def read_blox(path: Path) -> Trace:
     TraceError
         See `traces.text.read_table` and `Trace.from_columns`.
     """
-    table = read_table(path, HEADER)
-    tally = Tally(table.lines)
-    gpus = table.number("gpus", integer=True, high=1e6)
-    duration_s = table.number("duration_s", high=LONGEST_RUN_S)
+    table, tally, gpus, duration_s = opened(path, HEADER, "gpus", "duration_s")
     columns = {"job_id": table.text("job"), "submit_s": table.number("submit_s"), "duration_s": duration_s,
                "num_gpus": gpus}
     return trace_of(table, columns, with_gpus(gpus, duration_s, tally), tally, format="blox")

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from traces.reader import Reader
-from traces.readers.rows import trace_of, with_gpus
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, read_table
+from traces.readers.rows import opened, trace_of, with_gpus
 from traces.trace import Trace
 
 HEADER = ("job_id", "submit_time", "iteration", "model_name", "ddl", "batch_size", "num_gpu", "duration")
@@ -43,10 +41,7 @@ def read_elasticflow(path: Path) -> Trace:
     TraceError
         See `traces.text.read_table` and `Trace.from_columns`.
     """
-    table = read_table(path, HEADER)
-    tally = Tally(table.lines)
-    gpus = table.number("num_gpu", integer=True, high=1e6)
-    duration_s = table.number("duration", high=LONGEST_RUN_S)
+    table, tally, gpus, duration_s = opened(path, HEADER, "num_gpu", "duration")
     iterations = table.number("iteration", high=1e15)
     for name, same in (("duration", duration_s), ("iteration", iterations)):
         if f"real_{name}" in table:

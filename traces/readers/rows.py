@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from traces.tally import Tally
-from traces.text import Table
+from traces.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Provenance, Trace
+
+
+def opened(
+    path: Path, required: Sequence[str], gpus: str, duration: str
+) -> tuple[Table, Tally, np.ndarray, np.ndarray]:
+    """A file of jobs in seconds: its table, a tally of its lines, GPUs and run times (s) by the names of their columns.
+
+    Raises
+    ------
+    TraceError
+        See `traces.text.read_table` and `Table.number`.
+    """
+    table = read_table(path, required)
+    return (table, Tally(table.lines), table.number(gpus, integer=True, high=1e6),
+            table.number(duration, high=LONGEST_RUN_S))
 
 
 def with_gpus(gpus: np.ndarray, duration_s: np.ndarray, tally: Tally) -> np.ndarray:

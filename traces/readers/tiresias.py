@@ -6,9 +6,7 @@ from pathlib import Path
 
 from traces.machines.tiresias import HEADER as CLUSTER
 from traces.reader import Head, Reader, SideTable
-from traces.readers.rows import trace_of, with_gpus
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, read_table
+from traces.readers.rows import opened, trace_of, with_gpus
 from traces.trace import Trace
 
 HEADER = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "interval")
@@ -40,10 +38,7 @@ def read_tiresias(path: Path) -> Trace:
     TraceError
         See `traces.text.read_table` and `Trace.from_columns`.
     """
-    table = read_table(path, [name for name in HEADER if name in EARLY])
-    tally = Tally(table.lines)
-    gpus = table.number("num_gpu", integer=True, high=1e6)
-    duration_s = table.number("duration", high=LONGEST_RUN_S)
+    table, tally, gpus, duration_s = opened(path, [name for name in HEADER if name in EARLY], "num_gpu", "duration")
     columns = {
         "job_id": table.text("job_id"), "submit_s": table.number("submit_time"), "duration_s": duration_s,
         "num_gpus": gpus, "model": table.text("model_name"),

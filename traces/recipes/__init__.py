@@ -5,12 +5,12 @@ A new recipe is a new module here that ends in `RECIPE = Recipe(...)`.
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
-from importlib import import_module
 from inspect import signature
-from pkgutil import iter_modules
 from typing import Any
 
+from traces.discovery import discovered
 from traces.errors import TraceError, did_you_mean
 from traces.recipes.recipe import COMMON_SETTINGS, Recipe
 from traces.trace import Trace
@@ -20,14 +20,8 @@ __all__ = ["COMMON_SETTINGS", "RECIPES", "Recipe", "assign_recipe"]
 _SAID = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
 
 
-def _recipes() -> dict[str, Recipe]:
-    """The RECIPE of each module of this package."""
-    found = [import_module(f"{__name__}.{info.name}") for info in iter_modules(__path__)]
-    return {module.RECIPE.name: module.RECIPE for module in found if hasattr(module, "RECIPE")}
-
-
-#: Every recipe by name.
-RECIPES: dict[str, Recipe] = _recipes()
+#: Every recipe by name: the RECIPE of each module of this package.
+RECIPES: dict[str, Recipe] = discovered(sys.modules[__name__], "RECIPE")
 
 
 def assign_recipe(trace: Trace, name: str, seed: int, /, **settings: Any) -> Trace:
