@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sim.schema import FILES, SCHEMA_VERSION
+from sim.schema import FILES, READABLE
 from traces.errors import HetsimError
 
 FINISHED = ("done", "killed", "failed")
@@ -160,12 +160,12 @@ def load_run(path: str | Path) -> Run:
             "no such run folder", where=str(folder), todo="Name a folder that `hetsim run` has written."
         )
     info = _read_json(folder / "run.json")
-    if str(info.get("schema_version")) != SCHEMA_VERSION:
+    if str(info.get("schema_version")) not in READABLE:
         raise RunError(
             "results of another schema version",
             where=str(folder / "run.json"),
             got=info.get("schema_version"),
-            allowed=SCHEMA_VERSION,
+            allowed=", ".join(READABLE),
             todo="Read it with the version that wrote it, or run it again.",
         )
     lacking = [key for key in ("start_s", "end_s") if not isinstance(info.get(key), int | float)]
@@ -229,7 +229,7 @@ def _missing(file: Path) -> RunError:
 
 
 def _read_table(folder: Path, name: str) -> pa.Table:
-    """One table with exactly the columns of its schema."""
+    """One table with exactly the columns of its schema; those that a later version added are null where they lack."""
     file, schema = folder / f"{name}.parquet", FILES[name]
     if not file.is_file():
         raise _missing(file)
@@ -245,6 +245,8 @@ def _read_table(folder: Path, name: str) -> pa.Table:
             todo="Run it again.",
         ) from None
     for field in schema:
+        if field.name not in table.column_names and field.metadata[b"since"]:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
         if field.name not in table.column_names:
             raise RunError(
                 f"column {field.name!r} is missing",

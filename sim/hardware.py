@@ -19,8 +19,8 @@ where present, FP32 elsewhere (what PyTorch 1.7 to 1.11 does unasked). 'fp32' : 
 """
 
 
-PRICE_KINDS = ("on-demand", "spot")
-"""Of prices. Spot instances may be taken away at any time."""
+PRICE_KINDS = ("on-demand", "spot", "reserved")
+"""Of prices. Spot instances may be taken away at any time; reserved ones are paid whether they are used or not."""
 
 
 class HardwareError(HetsimError):
@@ -101,8 +101,11 @@ class GpuType:
     pcie_gbytes_per_s: float
     """One direction."""
     power_w: float
+    """Limit of the board: an upper bound of what a GPU at work draws."""
     price_usd_per_h: float | None
     cite: Mapping[str, str]
+    idle_w: float | None = None
+    """Drawn by a GPU that nobody holds; None: unknown."""
     fp32_tflops: float | None = None
     """Peak in single precision without tensor cores, TFLOP/s."""
     tf32_tflops: float | None = None
@@ -133,6 +136,10 @@ class GpuType:
             raise HardwareError("unknown kind of price", got=kind, allowed=", ".join(PRICE_KINDS),
                                 todo=did_you_mean(kind, PRICE_KINDS))
         return self.priced(next((price for price in self.prices if price.kind == kind), None))
+
+    def usd_per_gpu_h(self, kind: str) -> float | None:
+        """Its price of a kind, the first that the catalogue knows, in USD per GPU-hour; None: unknown."""
+        return next((price.usd_per_gpu_h for price in self.prices if price.kind == kind), None)
 
     @property
     def price_or_nan(self) -> float:

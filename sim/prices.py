@@ -25,7 +25,7 @@ class PriceRow(Settings):
     """One `[[prices]]` table."""
 
     gpu_type: str = setting(..., "GPU type of the catalogue, any case", min_length=1)
-    kind: str = setting(..., "on-demand or spot")
+    kind: str = setting(..., "on-demand, spot or reserved")
     amount_per_h: float = setting(..., "price of an hour, in `currency`", ge=0, le=1e9)
     per: str = setting(..., "what the amount is for: gpu or node")
     node_gpus: int = setting(0, "GPUs of the node", unit="GPU", ge=0, le=1024)

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from sim import schema
 from sim.api import Plan
 from sim.cluster import ClusterSpec
+from sim.hardware import PRICE_KINDS
 from traces.errors import HetsimError
 from traces.trace import Trace
 
@@ -196,6 +197,8 @@ def jobs_table(
                     "duration_s",
                 )
             },
+            "deadline_s": pa.array(trace.deadline_s, pa.float64(), from_pandas=True),
+            "priority": trace.priority,
             "first_start_s": pa.array(first_start_s, pa.float64(), from_pandas=True),
             "end_s": pa.array(end_s, pa.float64(), from_pandas=True),
             "work_total": pa.array(work_total, pa.float64(), from_pandas=True),
@@ -217,6 +220,12 @@ def nodes_table(cluster: ClusterSpec, down_s: list[list[float]], up_s: list[list
             "first_gpu": cluster.node_first[:-1],
             "rack": cluster.node_rack,
             "price_usd_per_gpu_h": [t.price_usd_per_h for t in types],
+            **{
+                f"{kind.replace('-', '_')}_usd_per_gpu_h": [t.usd_per_gpu_h(kind) for t in types]
+                for kind in PRICE_KINDS
+            },
+            "busy_w": [t.power_w for t in types],
+            "idle_w": [t.idle_w for t in types],
             "down_s": down_s,
             "up_s": up_s,
         },

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-SCHEMA_VERSION = "2"
+SCHEMA_VERSION = "3"
+#: Versions that are read: columns that a later one added are null in what an earlier one wrote.
+READABLE = ("2", SCHEMA_VERSION)
 
 
-def _field(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.Field:
-    return pa.field(name, kind, nullable=True, metadata={"unit": unit, "meaning": meaning})
+def _field(name: str, kind: pa.DataType, meaning: str, unit: str = "", since: str = "") -> pa.Field:
+    """One column; `since`: the version that added it, where that is not the first."""
+    return pa.field(name, kind, nullable=True, metadata={"unit": unit, "meaning": meaning, "since": since})
 
 
 def _schema(meaning: str, *fields: pa.Field) -> pa.Schema:
@@ -54,6 +57,8 @@ JOBS = _schema(
     _field("model", _TEXT, "model that the job trains; empty: unknown"),
     _field("batch_size", _I4, "global batch; 0: unknown", "samples"),
     _field("duration_s", _F8, "recorded run time in the trace", "s"),
+    _field("deadline_s", _F8, "when it should have ended; null: it has no deadline", "s", since="3"),
+    _field("priority", _F8, "weight of the job in the trace: a larger one matters more", since="3"),
     _field("work_total", _F8, "work asked for, in the unit that run.json names (s or iterations)", "work"),
     _field("state", _TEXT, "one of: " + ", ".join(STATES)),
     _field("reason", _TEXT, "why it was rejected or is unfinished; empty otherwise"),
@@ -66,6 +71,10 @@ NODES = _schema(
     _field("first_gpu", _I4, "number of its first GPU in the cluster"),
     _field("rack", _I4, "its rack"),
     _field("price_usd_per_gpu_h", _F8, "price of one GPU-hour; null: unknown, never zero", "USD/GPU-h"),
+    *(_field(f"{kind}_usd_per_gpu_h", _F8, f"price of the catalogue, {kind.replace('_', '-')}; null: unknown",
+             "USD/GPU-h", since="3") for kind in ("on_demand", "spot", "reserved")),
+    _field("busy_w", _F8, "power limit of one GPU: at most what it draws while held", "W", since="3"),
+    _field("idle_w", _F8, "what one GPU draws while no job holds it; null: unknown", "W", since="3"),
     _field("down_s", pa.list_(_F8), "times at which it failed, or left by the timetable", "s"),
     _field("up_s", pa.list_(_F8), "times at which it came back (one fewer if it was down at the end)", "s"),
 )

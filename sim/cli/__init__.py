@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from sim.cli import clusters, console, inputs, perf, recommend, results, run, schedulers
+from sim.cli import auditing, clusters, comparing, console, drawing, inputs, perf, recommend, run, schedulers
 from traces.errors import HetsimError
 
 __all__ = ["app", "main"]
@@ -79,9 +79,9 @@ app.command()(perf.perf)
 app.command()(recommend.recommend)
 app.command("policies")(schedulers.list_policies)
 app.command("check")(schedulers.check)
-app.command()(results.audit)
-app.command()(results.compare)
-app.command()(results.figures)
+app.command()(auditing.audit)
+app.command()(comparing.compare)
+app.command()(drawing.figures)
 _trace = _group("Look at, check and convert traces.")
 _trace.command()(inputs.describe)
 _trace.command()(inputs.check)

@@ -165,8 +165,8 @@ def _calibrate(rows: Path, start: str, out: Path | None) -> None:
 
 
 def _experiment(config: Path, out: Path | None) -> None:
-    from analysis.sweep import draw
-    from sim.sweep import load_experiment
+    from analysis.perffigure import draw
+    from sim.questions import load_experiment
 
     experiment = load_experiment(config)
     with console.counting("questions") as update:

@@ -99,22 +99,20 @@ def _overrides(options: dict[str, Any], params: list[str], sets: list[str]) -> d
 
 def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResult]:
     """Settings to a written run: what fails fast comes before what takes time."""
-    from policies.registry import make
-    from sim.clusters import load_cluster
     from sim.outfolder import reserved
-    from sim.workload import prepare, resolved
+    from sim.replay import Replay
 
-    policy = make(config.policy, config.policy_settings)
-    unused = [] if quiet else _without_effect(config, policy)
-    config = resolved(config)
-    cluster = load_cluster(config.cluster)
-    with reserved(config, force) as folder:
+    replay = Replay(config)
+    unused = [] if quiet else _without_effect(config, replay.policy)
+    with reserved(replay.config, force) as folder:
         _tell(unused)
-        with nullcontext() if quiet else console.reading(Path(config.trace)):
-            workload = prepare(config, cluster)
+        with nullcontext() if quiet else console.reading(Path(replay.config.trace)):
+            workload = replay.workload
+        trace = workload.trace
         if not quiet:
-            _tell(_about(workload, cluster) + _calendar_loads(config, workload.trace, cluster))
-        result = _simulate(config, policy, cluster, workload, quiet)
+            _tell(_about(workload, replay.cluster) + _calendar_loads(replay.config, trace, replay.cluster))
+        with console.progress(len(trace), float(trace.submit_s[0]), quiet) as update:
+            result = replay.play(update)
         if not quiet:
             _tell(result.info.get("timetable", {}).get("notes", []))
         if config.out is not None:
@@ -123,32 +121,6 @@ def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResul
             claim(folder, force)  # another run may have come to the same folder meanwhile
         result.write(folder)
     return folder, result
-
-
-def _simulate(
-    config: RunConfig, policy: Policy, cluster: ClusterSpec, workload: Workload, quiet: bool
-) -> RunResult:
-    from policies.estimate import run_times_s
-    from sim.simulate import simulate
-
-    trace, believed = workload.trace, None
-    if policy.needs_estimates:
-        believed = run_times_s(config.estimate, workload.true_s, trace.estimate_s, config.seed)
-    kept = config.model_dump(exclude={"out", "policy_settings"})
-    kept["policy_settings"] = {name: getattr(policy, name) for name in policy.settings()}
-    with console.progress(len(trace), float(trace.submit_s[0]), quiet) as update:
-        return simulate(
-            trace, cluster, policy, workload.truth, config.engine, performance=workload.performance,
-            estimate_s=believed, estimate=config.estimate, seed=config.seed,
-            settings={"config": _plain(kept)}, on_progress=update,
-        )
-
-
-def _plain(value: Any) -> Any:
-    """As JSON can hold it: infinity, which it has no number for, as text."""
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return "inf" if value == float("inf") else value
 
 
 def _without_effect(config: RunConfig, policy: Policy) -> list[str]:

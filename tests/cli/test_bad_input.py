@@ -205,15 +205,15 @@ def test_a_full_disk_leaves_the_earlier_run_as_it_was(replay, here, monkeypatch,
 
 
 def test_a_run_that_came_to_the_same_folder_meanwhile_is_kept(replay, here, monkeypatch):
-    from sim.cli import run
+    from sim.replay import Replay
 
-    simulate = run._simulate
+    play = Replay.play
 
     def meanwhile(*arguments):
         (here / "out" / "run.json").write_text("another run's")
-        return simulate(*arguments)
+        return play(*arguments)
 
-    monkeypatch.setattr(run, "_simulate", meanwhile)
+    monkeypatch.setattr(Replay, "play", meanwhile)
     said = replay("--out", "out")
     assert said.code == 2
     assert content(here / "out") == {"run.json": b"another run's"}

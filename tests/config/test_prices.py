@@ -73,7 +73,7 @@ def test_p53_prices_of_a_file(file):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"kind": "reserved"}, "kind of a price"),
+        ({"kind": "futures"}, "kind of a price"),
         ({"amount_per_h": -1.0}, "a price cannot be used"),
         ({"amount_per_h": float("nan")}, "a price cannot be used"),
         ({"per": "rack"}, "what a price is for"),

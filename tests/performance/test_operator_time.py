@@ -127,7 +127,7 @@ def test_the_catalogue_says_where_its_figures_come_from() -> None:
     assert sorted(catalogue()) == sorted(wanted)
     for gpu in catalogue().values():
         assert 0.3 < gpu.compute_efficiency < 1.0 and 0.5 < gpu.memory_efficiency < 1.0
-        needed = {"device", "single", "compute_efficiency", "memory_efficiency", "price"}
+        needed = {"device", "idle", "single", "compute_efficiency", "memory_efficiency", "price"}
         assert needed | ({"fp32_efficiency"} if gpu.fp32_efficiency else set()) == set(gpu.cite)
         assert gpu.fp32_efficiency is None or 0.3 < gpu.fp32_efficiency < 1.0
         assert all(len(text) > 3 for text in gpu.cite.values())

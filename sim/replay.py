@@ -1,0 +1,62 @@
+"""One run from its settings: the one place that brings policy, trace, cluster and engine together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from policies.estimate import run_times_s
+from policies.registry import make
+from sim.clusters import load_cluster
+from sim.config import RunConfig
+from sim.simulate import RunResult, simulate
+from sim.workload import Workload, prepare, resolved
+
+
+class Replay:
+    """A run that is about to be made: what fails fast has been tried (policy and its settings, cluster).
+
+    Attributes
+    ----------
+    config : the settings, with what a built-in trace is given where nothing was said.
+    policy : the scheduler, made anew for this run.
+    cluster : what there is.
+    workload : the trace, read and made ready when first asked for.
+
+    Raises
+    ------
+    HetsimError
+        An unknown policy or setting of one, a cluster that cannot be made; with `workload`, a trace that cannot be
+        read.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self.policy = make(config.policy, config.policy_settings)
+        self.config = resolved(config)
+        self.cluster = load_cluster(self.config.cluster)
+
+    @cached_property
+    def workload(self) -> Workload:
+        return prepare(self.config, self.cluster)
+
+    def play(self, on_progress: Callable[[int, float], None] | None = None) -> RunResult:
+        """Replay the trace; `on_progress` is called now and then with (jobs that have left, simulated time)."""
+        config, policy, work = self.config, self.policy, self.workload
+        believed = None
+        if policy.needs_estimates:
+            believed = run_times_s(config.estimate, work.true_s, work.trace.estimate_s, config.seed)
+        kept = config.model_dump(exclude={"out", "policy_settings"})
+        kept["policy_settings"] = {name: getattr(policy, name) for name in policy.settings()}
+        return simulate(
+            work.trace, self.cluster, policy, work.truth, config.engine, performance=work.performance,
+            estimate_s=believed, estimate=config.estimate, seed=config.seed,
+            settings={"config": _plain(kept)}, on_progress=on_progress,
+        )
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can hold it: infinity, which it has no number for, as text."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return "inf" if value == float("inf") else value
