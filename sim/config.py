@@ -33,7 +33,8 @@ from sim.settings import (
 from traces.errors import HetsimError, did_you_mean
 
 __all__ = [
-    "ConfigError", "EngineConfig", "RunConfig", "Setting", "list_settings", "load_config", "parse_setting",
+    "ConfigError", "EngineConfig", "RunConfig", "Setting", "config_of", "list_settings", "load_config",
+    "parse_setting",
 ]
 
 
@@ -77,7 +78,8 @@ class EngineConfig(Settings):
 
 
 _MOMENT = "seconds, a number with min, h or d, or a date such as 2017-10-09"
-_ESTIMATES = "oracle, noisy:MRE with MRE a number from 0, or column"
+_NOISY = ("noisy", "noisy-lognormal")
+_ESTIMATES = "oracle, noisy:MRE or noisy-lognormal:MRE with MRE a number from 0, or column"
 
 
 def _is_number(value: object) -> bool:
@@ -114,6 +116,8 @@ class RunConfig(Settings):
         "gavel", "cluster: preset, TOML file, or shorthand such as v100:8x4+t4:2x8", min_length=1)
     jobs: int | None = setting(
         None, "use the first so many jobs of the trace; left out: all", unit="jobs", ge=1)
+    skip: int = setting(
+        0, "leave out the first so many jobs of a trace file, before jobs are counted", unit="jobs", ge=0)
     seed: int = setting(0, "seed of all random numbers", allowed="an integer from 0 to 2**63 - 1", ge=0, lt=2**63)
     load: float | None = setting(
         None, "bring the work offered to this multiple of what the cluster can do; left out: as recorded",
@@ -139,7 +143,7 @@ class RunConfig(Settings):
         "type; or go beyond them, too (amdahl, linear)")
     estimate: str = setting(
         "oracle", "what a policy believes of run times: oracle (the truth), noisy:MRE (mean relative error, "
-        "such as noisy:0.3), or column (the trace's estimate_s)", allowed=_ESTIMATES)
+        "such as noisy:0.3), noisy-lognormal:MRE, or column (the trace's estimate_s)", allowed=_ESTIMATES)
     engine: EngineConfig = Field(EngineConfig(), description="section [engine]")
 
     @field_validator("submitted_from", "submitted_to", mode="before")
@@ -168,11 +172,11 @@ class RunConfig(Settings):
     def _estimate(cls, kind: str) -> str:
         head, _, mre = kind.partition(":")
         try:
-            right = kind in ("oracle", "column") or (head == "noisy" and 0 <= float(mre) < math.inf)
+            right = kind in ("oracle", "column") or (head in _NOISY and 0 <= float(mre) < math.inf)
         except ValueError:
             right = False
         if not right:
-            near = did_you_mean(head, ("oracle", "noisy", "column")) if head != "noisy" else ""
+            near = did_you_mean(head, ("oracle", *_NOISY, "column")) if head not in _NOISY else ""
             raise RefusedError("value not allowed", allowed=_ESTIMATES, todo=near)
         return kind
 
@@ -220,8 +224,14 @@ def load_config(path: str | Path | None = None, overrides: Mapping[str, Any] | N
         No such file, no TOML, an unknown section or key (with the nearest right one), a value of the wrong
         type or out of range; the message names the file, or the command line, and the dotted path.
     """
-    source = "" if path is None else str(path)
-    data = {} if path is None else _sections(read_toml(path), source)
+    return config_of({} if path is None else read_toml(path), "" if path is None else str(path), overrides)
+
+
+def config_of(
+    file: Mapping[str, Any], source: str, overrides: Mapping[str, Any] | None = None, given_by: str = "command line"
+) -> RunConfig:
+    """The same from a file that was read before: its sections, its name, and who gives the overrides."""
+    data = _sections(file, source)
     given = {}
     for name, value in (overrides or {}).items():
         if value is not None:
@@ -230,7 +240,7 @@ def load_config(path: str | Path | None = None, overrides: Mapping[str, Any] | N
 
     def where(dotted: str) -> str:
         overridden = any(dotted == name or dotted.startswith(name + ".") for name in given)
-        origin = "command line" if overridden or not source else source
+        origin = given_by if overridden or not source else source
         return f"{origin}, {dotted if dotted.startswith('engine') else 'run.' + dotted}"
 
     return checked(RunConfig, data, where, nearest=_nearest)

@@ -12,6 +12,7 @@ from sim.clusters import load_cluster
 from sim.config import RunConfig
 from sim.simulate import RunResult, simulate
 from sim.workload import Workload, prepare, resolved
+from traces.trace import Trace
 
 
 class Replay:
@@ -22,7 +23,7 @@ class Replay:
     config : the settings, with what a built-in trace is given where nothing was said.
     policy : the scheduler, made anew for this run.
     cluster : what there is.
-    workload : the trace, read and made ready when first asked for.
+    workload : the trace, read and made ready when first asked for (`whole`: by what, see `sim.workload.read_trace`).
 
     Raises
     ------
@@ -31,14 +32,23 @@ class Replay:
         read.
     """
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, whole: Callable[[RunConfig], Trace] | None = None) -> None:
+        self._whole = whole
         self.policy = make(config.policy, config.policy_settings)
         self.config = resolved(config)
         self.cluster = load_cluster(self.config.cluster)
 
     @cached_property
     def workload(self) -> Workload:
-        return prepare(self.config, self.cluster)
+        return prepare(self.config, self.cluster, self._whole)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings as JSON can hold them, the policy's own with their defaults; where results go is none."""
+        kept = self.config.model_dump(exclude={"out", "policy_settings"})
+        kept["policy_settings"] = {name: getattr(self.policy, name) for name in self.policy.settings()}
+        plain: dict[str, Any] = _plain(kept)
+        return plain
 
     def play(self, on_progress: Callable[[int, float], None] | None = None) -> RunResult:
         """Replay the trace; `on_progress` is called now and then with (jobs that have left, simulated time)."""
@@ -46,12 +56,10 @@ class Replay:
         believed = None
         if policy.needs_estimates:
             believed = run_times_s(config.estimate, work.true_s, work.trace.estimate_s, config.seed)
-        kept = config.model_dump(exclude={"out", "policy_settings"})
-        kept["policy_settings"] = {name: getattr(policy, name) for name in policy.settings()}
         return simulate(
             work.trace, self.cluster, policy, work.truth, config.engine, performance=work.performance,
             estimate_s=believed, estimate=config.estimate, seed=config.seed,
-            settings={"config": _plain(kept)}, on_progress=on_progress,
+            settings={"config": self.settings}, on_progress=on_progress,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,9 +67,9 @@ def resolved(config: RunConfig) -> RunConfig:
         "jobs": config.jobs or DEFAULT_JOBS, "load": load, "cluster": cluster, "reference": reference})
 
 
-def read_trace(config: RunConfig) -> Trace:
+def read_trace(config: RunConfig, whole: Callable[[RunConfig], Trace] | None = None) -> Trace:
     """The jobs that were asked for, of the trace that was named (generated, or read from a file), with what a recipe
-    adds to them.
+    adds to them. `whole` reads the trace before jobs are selected (`whole_trace`; who makes many runs keeps it).
 
     Raises
     ------
@@ -79,12 +80,12 @@ def read_trace(config: RunConfig) -> Trace:
         gpu_types=config.gpu_types,
         submitted_from=config.submitted_from, submitted_to=config.submitted_to, status=tuple(config.status),
         vc=tuple(config.vc), user=tuple(config.user), gangs=config.gangs,
-        jobs=None if config.trace in GENERATORS else config.jobs,
+        skip=config.skip, jobs=None if config.trace in GENERATORS else config.jobs,
     )
     for name in config.gpu_types.values():
         if name:
             gpu_type(name)  # refused here, not when the jobs that ask for it have been rejected
-    trace = chosen.apply(_whole_trace(config))
+    trace = chosen.apply((whole or whole_trace)(config))
     if config.assign is None:
         if config.assign_with:
             raise TraceError("settings of no recipe", where="run.assign_with", got=", ".join(config.assign_with),
@@ -93,12 +94,16 @@ def read_trace(config: RunConfig) -> Trace:
     return assign_recipe(trace, config.assign, config.seed, **config.assign_with)
 
 
-def _whole_trace(config: RunConfig) -> Trace:
+def whole_trace(config: RunConfig) -> Trace:
+    """The trace that was named, before any of its jobs are selected."""
     if config.trace not in GENERATORS:
         if (near := did_you_mean(config.trace, GENERATORS)) and not Path(config.trace).exists():
             raise TraceError("no such file, nor generated trace", got=config.trace, todo=near,
                              allowed="a file, or " + ", ".join(GENERATORS))
         return load_trace(config.trace, config.format, **config.read)
+    if config.skip:
+        raise TraceError("a generated trace has no jobs before its first", where="run.skip", got=config.skip,
+                         todo="Other jobs of the same kind: another --seed.")
     known = GENERATORS[config.trace].options
     for name in config.read:
         if name not in known:
@@ -114,7 +119,9 @@ def scaled(trace: Trace, config: RunConfig, worth_gpus: float) -> Trace:
     return scale_load(trace, worth_gpus, config.load, config.load_by, config.seed)
 
 
-def prepare(config: RunConfig, cluster: ClusterSpec) -> Workload:
+def prepare(
+    config: RunConfig, cluster: ClusterSpec, whole: Callable[[RunConfig], Trace] | None = None
+) -> Workload:
     """Read the trace, bring it to the load asked for, and turn its durations into work by `config.work`.
 
     Raises
@@ -122,7 +129,7 @@ def prepare(config: RunConfig, cluster: ClusterSpec) -> Workload:
     HetsimError
         A trace that cannot be used as asked.
     """
-    trace = read_trace(config)
+    trace = read_trace(config, whole)
     if config.work == "recorded":
         worth = float(cluster.num_gpus)
         trace = scaled(trace, config, worth)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,8 +49,10 @@ class Selection:
         split: a job of several workers (num_gpus > worker_gpus) becomes as many jobs of one worker each, called x/0,
         x/1, …, that need not start together. Each keeps time of submission, run time and iterations; the batch is
         divided. GPU time stays the same.
+    skip : int
+        Leave out the first so many of what is left, by time of submission: with `jobs`, a window of consecutive jobs.
     jobs : int, optional
-        The first so many of what is left, by time of submission.
+        The first so many of what is left then.
     """
 
     gpu_types: Mapping[str, str] = field(default_factory=dict)
@@ -59,6 +62,7 @@ class Selection:
     vc: tuple[str, ...] = ()
     user: tuple[str, ...] = ()
     gangs: str = "keep"
+    skip: int = 0
     jobs: int | None = None
 
     def text(self) -> str:
@@ -69,6 +73,7 @@ class Selection:
         words += [f"{name} {', '.join(kept)}" for name, kept in
                   (("status", self.status), ("vc", self.vc), ("user", self.user)) if kept]
         words += ["gangs split"] * (self.gangs == "split")
+        words += [f"without the first {self.skip} jobs"] if self.skip else []
         words += [f"first {self.jobs} jobs"] if self.jobs is not None else []
         return "; ".join(words)
 
@@ -98,6 +103,9 @@ class Selection:
                 trace = _kept(trace, keep, f"only {name} {', '.join(wanted)}", {f"jobs of another {name}": ~keep})
         if self.gangs == "split":
             trace = split_gangs(trace)
+        if self.skip:
+            begin_s = float(trace.submit_s[self.skip]) if self.skip < len(trace) else math.inf
+            trace = _from(trace, np.arange(len(trace)) < self.skip, begin_s, f"all but the first {self.skip} jobs")
         return trace if self.jobs is None else head(trace, self.jobs)
 
     def _in_window(self, trace: Trace) -> Trace:
@@ -109,16 +117,21 @@ class Selection:
             raise TraceError("the window is empty", where="from, to", allowed="from before to",
                              got=f"{self.submitted_from} to {self.submitted_to}")
         if begin_s is not None:
-            early = trace.submit_s < begin_s
-            ends_s = trace.submit_s + np.nan_to_num(trace.wait_s) + trace.duration_s
-            trace = _kept(trace, ~early, f"only jobs submitted from {self.submitted_from} on",
-                          {"jobs submitted before the window": early,
-                           "of these, jobs that may still have run when it begins": early & (ends_s > begin_s)})
+            note = f"only jobs submitted from {self.submitted_from} on"
+            trace = _from(trace, trace.submit_s < begin_s, begin_s, note)
         if end_s is not None:
             late = trace.submit_s >= end_s
             trace = _kept(trace, ~late, f"only jobs submitted before {self.submitted_to}",
                           {"jobs submitted after the window": late})
         return trace
+
+
+def _from(trace: Trace, early: np.ndarray, begin_s: float, note: str) -> Trace:
+    """Without the early jobs of a mask; those that may still have run at `begin_s` are counted."""
+    ends_s = trace.submit_s + np.nan_to_num(trace.wait_s) + trace.duration_s
+    return _kept(trace, ~early, note, {
+        "jobs submitted before the window": early,
+        "of these, jobs that may still have run when it begins": early & (ends_s > begin_s)})
 
 
 def _renamed(trace: Trace, gpu_types: Mapping[str, str]) -> Trace:

@@ -22,7 +22,7 @@ TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help=TRACE)]
 ClusterOption = Annotated[str | None, typer.Option(help=f"Cluster that it is meant for. {CLUSTER}")]
 
 RECIPE = ("trace", "format", "read", "gpu_types", "submitted_from", "submitted_to", "status", "vc", "user", "gangs",
-          "jobs", "assign", "assign_with", "seed", "load", "load_by", "cluster")
+          "skip", "jobs", "assign", "assign_with", "seed", "load", "load_by", "cluster")
 """Settings that say how a trace is made; those that have their default are left out of a description."""
 
 

@@ -32,6 +32,8 @@ OPTIONS: dict[str, Any] = {
     "user": Annotated[list[str] | None, typer.Option("--user", help="Only jobs of this user; may be repeated.")],
     "gangs": Annotated[str | None, typer.Option(
         "--gangs", help="Jobs of several workers: 'keep' them, or 'split' them into jobs of one worker.  [keep]")],
+    "skip": Annotated[int | None, typer.Option(
+        "--skip", help="Leave out the first so many jobs of a file, before --jobs counts.  [0]")],
     "jobs": Annotated[int | None, typer.Option("--jobs", help=JOBS)],
     "assign": Annotated[str | None, typer.Option(
         "--assign", metavar="RECIPE", help="Give jobs the model, batch, deadline or weight that they lack by the rule "

@@ -15,6 +15,7 @@ from sim.outfolder import reserved, run_name
 from sim.performance import Performance
 from sim.workload import gpus_by_type, model_choices, prepare, read_trace, resolved, with_models
 from tests.helpers import jobs, nodes
+from traces.errors import TraceError
 
 
 def test_a_generated_trace_gets_size_and_load_and_a_file_gets_neither():
@@ -30,6 +31,11 @@ def test_one_generated_job_has_no_load_to_be_scaled_to():
 def test_the_same_seed_gives_the_same_jobs_and_another_one_others():
     one, same, other = (read_trace(RunConfig(jobs=50, seed=seed)).content_hash() for seed in (1, 1, 2))
     assert one == same != other
+
+
+def test_other_generated_jobs_come_by_another_seed_not_by_skipping_some():
+    with pytest.raises(TraceError, match=r"run.skip: a generated trace has no jobs before its first; got 3.*--seed"):
+        read_trace(RunConfig(jobs=50, skip=3))
 
 
 @pytest.mark.parametrize("reference", sorted(catalogue()))

@@ -13,6 +13,8 @@ from pydantic import ValidationError
 from sim.config import ConfigError, EngineConfig, RunConfig, list_settings, load_config, parse_setting
 from sim.hardware import catalogue
 
+_ESTIMATES = "oracle, noisy:MRE or noisy-lognormal:MRE with MRE a number from 0, or column"
+
 
 @pytest.fixture
 def write(tmp_path: Path):
@@ -113,9 +115,9 @@ def test_an_error_from_the_command_line_does_not_blame_the_file(write):
     ("run.load = 0", "0", "a finite number above 0 to 1,000"),
     ('run.trace = ""', "''", "text, not empty"),
     ('run.work = "steps"', "'steps'", "iterations, recorded"),
-    ('run.estimate = "noisy"', "'noisy'", "oracle, noisy:MRE with MRE a number from 0, or column"),
-    ('run.estimate = "noisy:-0.1"', "'noisy:-0.1'", "oracle, noisy:MRE with MRE a number from 0, or column"),
-    ('run.estimate = "noisy:inf"', "'noisy:inf'", "oracle, noisy:MRE with MRE a number from 0, or column"),
+    ('run.estimate = "noisy"', "'noisy'", _ESTIMATES),
+    ('run.estimate = "noisy:-0.1"', "'noisy:-0.1'", _ESTIMATES),
+    ('run.estimate = "noisy:inf"', "'noisy:inf'", _ESTIMATES),
 ])
 def test_a_value_out_of_its_rule_is_refused_with_path_value_and_rule(write, line, got, allowed):
     path = write(line)
@@ -132,7 +134,7 @@ def test_the_reference_type_is_one_of_the_catalogue(write):
         load_config(write('[run]\nreference = "v10"\n'))
 
 
-@pytest.mark.parametrize("estimate", ["oracle", "column", "noisy:0", "noisy:0.35"])
+@pytest.mark.parametrize("estimate", ["oracle", "column", "noisy:0", "noisy:0.35", "noisy-lognormal:0.35"])
 def test_estimates_that_exist_are_accepted(estimate):
     assert load_config(None, {"estimate": estimate}).estimate == estimate
 

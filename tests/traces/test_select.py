@@ -53,6 +53,8 @@ def test_nothing_asked_for_is_the_whole_trace():
         ({"submitted_from": 10, "submitted_to": 30}, ["j1", "j2"]),
         ({"jobs": 3}, ["j0", "j1", "j2"]),
         ({"status": ("passed",), "jobs": 2}, ["j0", "j3"]),
+        ({"skip": 1, "jobs": 2}, ["j1", "j2"]),
+        ({"vc": ("a",), "skip": 1}, ["j2"]),
         ({"submitted_from": 1, "user": ("u",), "jobs": 1}, ["j1"]),
     ],
     ids=str,
@@ -75,6 +77,15 @@ def test_each_step_is_noted_and_counted_with_its_first_jobs():
     assert all(asked_for(what) for what in about.counts)
     text = Selection(submitted_from=10, status=("killed", "passed"), jobs=1).text()
     assert text == "submitted from 10; status killed, passed; first 1 jobs"
+
+
+def test_jobs_that_were_skipped_and_may_still_have_run_are_counted():
+    """j0 runs until 100 s and j1 until 15 s; the window begins with j2 at 20 s, whose time stays as it is."""
+    window = taken(small(), skip=2, jobs=1)
+    assert window.submit_s.tolist() == [20.0]
+    assert window.provenance.counts["as asked, left out: jobs submitted before the window"] == 2
+    assert window.provenance.counts["as asked, left out: of these, jobs that may still have run when it begins"] == 1
+    assert Selection(skip=2, jobs=1).text() == "without the first 2 jobs; first 1 jobs"
 
 
 def test_counts_of_the_reader_stay():
@@ -115,6 +126,7 @@ def test_a_date_is_read_in_the_zone_of_the_trace_unless_it_names_its_own():
         ({}, {"submitted_from": 31}, r"no jobs left.*0 of 4 jobs"),
         ({}, {"status": ("killed",), "vc": ("a",)}, r"no jobs left; got 'only vc a: 0 of 1 jobs'"),
         ({}, {"jobs": 0}, "no jobs left; got 0"),
+        ({}, {"skip": 4}, r"no jobs left; got 'all but the first 4 jobs: 0 of 4 jobs'"),
         ({}, {"submitted_from": "2017-10-09"}, "a date, and the trace has no calendar"),
         ({"epoch_s": 0.0, "date_is_real": False}, {"submitted_to": "1970-01-07"}, "made-up dates"),
     ],
