@@ -3,7 +3,6 @@
 
 POLICY ?= hetero
 TRACE ?= philly
-RUNS ?= runs
 BIN := .venv/bin
 STAMP := .venv/.complete
 
@@ -45,8 +44,8 @@ lint: $(STAMP) ## check style, types and the direction of imports
 bench: $(STAMP) ## measure speed (ARGS= goes to pytest)
 	@$(BIN)/python -m pytest benchmarks -o python_files='bench_*.py test_*.py' --benchmark-only $(ARGS)
 
-figures: $(STAMP) ## draw the figures of the runs in RUNS= (default: runs)
-	@$(BIN)/hetsim figures "$(RUNS)" $(if $(OUT),--out "$(OUT)") $(ARGS)
+figures: $(STAMP) ## make the figures of experiments/, what is done is kept (RUNS=runs: instead those of runs)
+	@$(BIN)/hetsim $(if $(RUNS),figures "$(RUNS)",reproduce experiments) $(if $(OUT),--out "$(OUT)") $(ARGS)
 
 # The oldest Python that is supported resolves, so that what only it needs is in the lock too.
 lock: $(STAMP) ## write requirements.lock from pyproject.toml (ARGS=--upgrade: newest versions)

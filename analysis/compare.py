@@ -1,182 +1,158 @@
-"""Policies side by side, job by job: each job is compared with itself under the first policy."""
+"""Policies side by side, job by job and seed by seed: each job is compared with itself under the first policy."""
 
 from __future__ import annotations
 
-import io
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from analysis.metrics import cost_usd, jct_s, makespan_s, preemptions, queue_s, utilisation
+from analysis.bootstrap import Interval
+from analysis.comparison import Comparison, Effects
+from analysis.matching import Matched, matched
+from analysis.metrics import cost_usd, makespan_s, preemptions, utilisation
+from analysis.paired import check_level, effects, pareto
+from analysis.repetitions import measured_when, repeated, repetitions
 from analysis.run import Run, RunError, labels
-from analysis.tables import human, rule
+from analysis.tables import rule
+
+__all__ = ["Comparison", "compare"]
 
 SAME = 1e-9
 """Two JCTs that differ by less than this share of the larger are equal."""
 
+KINDS = ("ratio", "difference", "ratio")
+"""How the `VALUES` of two policies are compared: waits may be 0, and have no ratio then."""
 
-@dataclass(frozen=True)
-class Comparison:
-    """Runs side by side; the first is the baseline.
+COLUMNS = (
+    "jct_mean_s", "jct_mean_ratio", "jct_ratio_low", "jct_ratio_high", "jct_p50_s", "jct_p99_s",
+    "queue_mean_s", "queue_change_s", "queue_change_low_s", "queue_change_high_s", "better_share", "worse_share",
+    "jobs_cost_usd", "cost_ratio", "cost_ratio_low", "cost_ratio_high", "on_front",
+    "makespan_s", "utilisation", "cost_usd", "preemptions",
+)
 
-    Attributes
-    ----------
-    table : one row a run: jct_mean_s, jct_p50_s, jct_p99_s, queue_mean_s over the paired jobs;
-    jct_mean_ratio (mean JCT
-        over the baseline's mean JCT); better_share, worse_share (jobs whose JCT is lower or higher than in
-        the baseline); then of the whole run makespan_s, utilisation, cost_usd, preemptions.
-    paired : jobs finished in all runs.
-    left_out : jobs finished in some runs but not in all (or not in their traces).
-    rules : what a duration is in each run.
-    notes : what does not match between the runs, in words.
-    """
+def compare(
+    runs: Sequence[Run], *, different_traces: bool = False, level: float = 0.95, seed: int = 0
+) -> Comparison:
+    """Compare runs over the jobs that finished in all of them, paired by job id and, of several seeds, by seed.
 
-    table: pd.DataFrame
-    paired: int
-    left_out: int
-    rules: tuple[str, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The comparison for printing without colour."""
-        out = io.StringIO()
-        Console(file=out, width=max(80, 26 + 20 * len(self.table)), color_system=None, highlight=False).print(
-            self.rich()
-        )
-        return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
-
-    def rich(self) -> Table:
-        """The comparison as a rich table, a column a run."""
-        table = Table(
-            title=f"{self.paired:,} jobs finished in all runs; {self.left_out:,} left out",
-            title_justify="left",
-            caption_justify="left",
-        )
-        table.add_column("", no_wrap=True)
-        for name in self.table.index:
-            table.add_column(escape(str(name)), justify="right", overflow="fold")
-        for label, cells in self._cells().items():
-            table.add_row(label, *cells)
-        table.caption = escape(
-            "\n".join([*(f"rule: {text}" for text in dict.fromkeys(self.rules)), *self.notes])
-        )
-        return table
-
-    def _cells(self) -> dict[str, list[str]]:
-        t = self.table
-
-        def column(name: str, show: object) -> list[str]:
-            return ["–" if pd.isna(v) else show(v) for v in t[name]]  # type: ignore[operator]
-
-        def span(v: float) -> str:
-            return f"{v:,.1f}" if v < 59.95 else f"{v:,.1f} ({human(v)})"
-
-        def percent(v: float) -> str:
-            return f"{100 * v:.1f}"
-
-        return {
-            "JCT mean (s)": column("jct_mean_s", span),
-            "JCT mean / baseline's": column("jct_mean_ratio", lambda v: f"{v:.3f}"),
-            "JCT median (s)": column("jct_p50_s", span),
-            "JCT 99th percentile (s)": column("jct_p99_s", span),
-            "queueing mean (s)": column("queue_mean_s", span),
-            "jobs better (%)": column("better_share", percent),
-            "jobs worse (%)": column("worse_share", percent),
-            "makespan (s)": column("makespan_s", span),
-            "GPUs held (%)": column("utilisation", percent),
-            "cost (USD)": ["unknown" if pd.isna(v) else f"{v:,.2f}" for v in t["cost_usd"]],
-            "preemptions": column("preemptions", lambda v: f"{int(v):,}"),
-        }
-
-    def csv(self) -> str:
-        """The table as CSV: a row a run, full precision; empty where unknown."""
-        return self.table.to_csv(lineterminator="\n")
-
-
-def compare(runs: Sequence[Run], *, different_traces: bool = False) -> Comparison:
-    """Compare runs over the jobs that finished in all of them, paired by job id.
+    Runs that differ in trace or seed only (same policy and settings, cluster and rules) are repetitions of one policy.
+    Where there are two such policies or more, repetitions are paired by the trace's hash and the seed, each gives one
+    figure, and the interval is Student's t over these. Else each run stands for itself, and the interval is a bootstrap
+    over the jobs (`analysis.paired`).
 
     Parameters
     ----------
     runs : sequence of Run
-        Two or more; the first is the baseline.
+        Two or more; the first (with its repetitions) is the baseline.
     different_traces : bool
-        Also compare runs whose trace hashes differ (ids must then mean the same jobs).
+        Also compare runs whose trace hashes differ, each for itself (ids must then mean the same jobs).
+    level : float
+        Of the intervals, above 0 and below 1.
+    seed : int
+        Of the bootstrap.
 
     Raises
     ------
     RunError
-        Fewer than two runs, different traces, or no job that finished in all runs.
+        Fewer than two runs, different traces, a repetition twice, or no job that finished in all runs.
     """
+    check_level(level)
     if len(runs) < 2:
         raise RunError("a comparison needs runs to compare", got=len(runs), allowed="two or more run folders")
-    hashes = [run.info.get("trace", {}).get("hash") for run in runs]
-    notes = []
-    if len(set(hashes)) > 1:
-        other = next(i for i, h in enumerate(hashes) if h != hashes[0])
-        if not different_traces:
-            raise RunError(
-                "the runs replayed different traces",
-                where=f"{runs[0].path} and {runs[other].path}",
-                got=f"trace hashes {str(hashes[0])[:12]} and {str(hashes[other])[:12]}",
-                allowed="one trace",
-                todo="Run both on one trace, or pass --different-traces to pair jobs by id only.",
-            )
-        notes.append("The runs replayed different traces: jobs are paired by id only.")
-    for what, values in (
-        ("clusters", [r.info.get("cluster") for r in runs]),
-        ("rules", [rule(r) for r in runs]),
-    ):
-        if any(value != values[0] for value in values[1:]):
-            notes.append(f"The runs differ in more than the policy: {what} differ.")
-    jct = pd.concat(
-        [pd.Series(jct_s(r), index=pd.Index(r.jobs["job_id"], dtype=object)) for r in runs],
-        axis=1,
-        join="outer",
-    )
-    queue = pd.concat(
-        [pd.Series(queue_s(r), index=pd.Index(r.jobs["job_id"], dtype=object)) for r in runs], axis=1
-    )
-    done = jct.notna()
-    both = done.all(axis=1)
-    if not both.any():
-        raise RunError(
-            "no job finished in all runs",
-            where=", ".join(str(r.path) for r in runs),
-            got=f"{done.sum().tolist()} finished jobs",
-            todo="Compare runs of the same jobs.",
-        )
-    times, waits = jct[both].to_numpy(), queue[both].to_numpy()
-    rows = [_row(run, times[:, i], times[:, 0], waits[:, i]) for i, run in enumerate(runs)]
-    table = pd.DataFrame(rows, index=pd.Index(labels(runs), name="run"))
+    teams, notes = repetitions(runs, different_traces)
+    names = labels([team[0] for team in teams])
+    matches = [matched(at_once) for at_once in zip(*teams, strict=True)]
+    found, method = _effects(matches, len(teams), level, seed)
+    table = _table(teams, matches, found, names)
     return Comparison(
         table,
-        int(both.sum()),
-        int((done.any(axis=1) & ~both).sum()),
-        tuple(rule(r) for r in runs),
-        tuple(notes),
+        sum(len(one.measured) for one in matches),
+        sum(one.left_out for one in matches),
+        tuple(rule(team[0]) for team in teams),
+        (*measured_when(teams[0]), *notes, *_losses(names, matches), *_cautions(table, method)),
+        len(matches),
+        repeated(teams[0]),
+        level,
+        tuple(found[1:]),
     )
 
 
-def _row(run: Run, jct: np.ndarray, base: np.ndarray, queue: np.ndarray) -> dict[str, float | int | None]:
-    same = np.abs(jct - base) <= SAME * np.maximum(jct, base)
+def _table(
+    teams: list[list[Run]], matches: list[Matched], found: list[Effects], names: list[str]
+) -> pd.DataFrame:
+    rows = []
+    for t, team in enumerate(teams):
+        row = _mean([_row(run, one.measured[:, t], one.measured[:, 0]) for run, one in zip(team, matches, strict=True)])
+        jct, queue, cost = found[t]
+        row |= {"jct_mean_ratio": jct.mean, "jct_ratio_low": jct.low, "jct_ratio_high": jct.high}
+        row |= {"queue_change_s": queue.mean, "queue_change_low_s": queue.low, "queue_change_high_s": queue.high}
+        row |= {"cost_ratio": cost.mean, "cost_ratio_low": cost.low, "cost_ratio_high": cost.high}
+        rows.append(row)
+    table = pd.DataFrame(rows, index=pd.Index(names, name="run"))
+    table["on_front"] = pareto(table, "jct_mean_s", "jobs_cost_usd")
+    return table[list(COLUMNS)]
+
+
+def _losses(names: list[str], matches: list[Matched]) -> list[str]:
+    """Who did not finish which of the jobs left out."""
+    lost = {name: sum((one.lost[t] for one in matches), Counter[str]()) for t, name in enumerate(names)}
+    told = {name: ", ".join(f"{count:,} {word}" for word, count in sorted(words.items()))
+            for name, words in lost.items() if words}
+    return ["Left out, since not finished: " + "; ".join(f"{name} {words}" for name, words in told.items()) + "."
+            ] if told else []
+
+
+def _cautions(table: pd.DataFrame, method: str) -> list[str]:
+    found = []
+    if method == "jobs":
+        found.append("Intervals are over the jobs of one trace, which share a queue: they say how much hangs on single "
+                     "jobs, not what another trace would show. Several seeds a policy say that.")
+    elif (table["jct_ratio_low"] == table["jct_ratio_high"]).any():
+        found.append("An interval of no length: the repetitions are equal, nothing in them hangs on the seed.")
+    unknown = table.index[table["on_front"].isna()]
+    if len(unknown):
+        found.append(f"Of unknown cost, neither on the Pareto front nor off it: {', '.join(unknown)}.")
+    return found
+
+
+def _effects(matches: list[Matched], policies: int, level: float, seed: int) -> tuple[list[Effects], str]:
+    """What each policy is against the first (which is 1, 0 and 1 to itself), and the method of the intervals."""
+    pairs = []
+    for one in matches:
+        against = np.broadcast_to(one.measured[:, :1], one.measured[:, 1:].shape)
+        pairs.append(np.stack([one.measured[:, 1:], against], axis=-1).reshape(len(one.measured), -1, 2))
+    found, method = effects(pairs, KINDS * (policies - 1), level=level, seed=seed)
+    n, known = len(matches), all(not np.isnan(one.measured[:, 0, 2]).any() for one in matches)
+    itself = (Interval(1.0, np.nan, np.nan, n), Interval(0.0, np.nan, np.nan, n),
+              Interval(1.0 if known else np.nan, np.nan, np.nan, n))
+    return [itself] + [(found[k], found[k + 1], found[k + 2]) for k in range(0, len(found), 3)], method
+
+
+def _row(run: Run, values: np.ndarray, base: np.ndarray) -> dict[str, float | int | None]:
+    jct, queue, cost = values.T
+    same = np.abs(jct - base[:, 0]) <= SAME * np.maximum(jct, base[:, 0])
     p50, p99 = np.percentile(jct, [50, 99])
     return {
         "jct_mean_s": float(jct.mean()),
-        "jct_mean_ratio": float(jct.mean() / base.mean()) if base.mean() > 0 else None,
         "jct_p50_s": float(p50),
         "jct_p99_s": float(p99),
         "queue_mean_s": float(queue.mean()),
-        "better_share": float((~same & (jct < base)).mean()),
-        "worse_share": float((~same & (jct > base)).mean()),
+        "better_share": float((~same & (jct < base[:, 0])).mean()),
+        "worse_share": float((~same & (jct > base[:, 0])).mean()),
+        "jobs_cost_usd": float(cost.sum()),
         "makespan_s": makespan_s(run),
         "utilisation": utilisation(run)["all"],
         "cost_usd": cost_usd(run),
         "preemptions": preemptions(run),
     }
+
+
+def _mean(rows: list[dict[str, float | int | None]]) -> dict[str, float | int | None]:
+    """The one row, or the mean of several: unknown where one of them is."""
+    if len(rows) == 1:
+        return rows[0]
+    values = {name: [row[name] for row in rows] for name in rows[0]}
+    return {name: None if None in found else float(np.mean(np.array(found, dtype=float)))
+            for name, found in values.items()}

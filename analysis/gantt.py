@@ -9,16 +9,28 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
+from analysis.overtime import clock
 from analysis.run import Run, RunError, explode
-from analysis.style import new_figure, style, time_unit
+from analysis.style import WIDTH_IN, new_figure, style, time_unit
 
 PALETTE = ("#56B4E9", "#E69F00", "#7FC8A9", "#CC79A7", "#F0E442", "#8FA8D6", "#E8916A", "#BDBDBD")
 """Tints on which black text is legible."""
 MAX_GANTT_BARS = 20_000
+MAX_VECTOR_BARS = 2_000
+"""More bars are a picture within a PDF: as shapes they would make it large."""
 MAX_GPU_ROWS = 64
+NICE_STEPS = (1, 2, 4, 5, 10, 20, 25, 50, *(100 * 2**k for k in range(20)))
+"""Between GPUs or nodes that are numbered at the axis."""
 
 
-def gantt(run: Run, begin_s: float | None = None, end_s: float | None = None, rows: str = "auto") -> Figure:
+def bars_of(run: Run) -> int:
+    """Bars that a Gantt chart of all of the run has: one a segment and GPU."""
+    return int(explode(run.tables["segments"]["gpu_ids"])[0].size)
+
+
+def gantt(
+    run: Run, begin_s: float | None = None, end_s: float | None = None, rows: str = "auto", width_in: float = WIDTH_IN
+) -> Figure:
     """Draw a window of a run: a line a GPU (shares stacked in it), a colour a job, restart overheads hatched.
 
     Nodes that are down are dark. Colours repeat after eight jobs; names stand where there is room for them.
@@ -26,7 +38,7 @@ def gantt(run: Run, begin_s: float | None = None, end_s: float | None = None, ro
     Parameters
     ----------
     begin_s, end_s : float, optional
-        Window in s since the first submit; by default all of the run.
+        Window in s since the first submit (or since a measuring window opened); by default all of the run.
     rows : {'auto', 'gpu', 'node'}
         What the axis counts; 'auto' counts GPUs if there are at most 64.
 
@@ -47,14 +59,14 @@ def gantt(run: Run, begin_s: float | None = None, end_s: float | None = None, ro
             allowed="begin before end",
         )
     gpus = int(run.column("nodes", "gpus").sum())
-    with style():
+    with style(width_in):
         figure, (axes,) = new_figure(height_in=float(np.clip(0.9 + 0.2 * gpus, 1.6, 6.0)))
         size, unit = time_unit(high - low)
         _bars(axes, run, low, high, (origin, size))
         _outages(axes, run, (origin, size))
         _label(axes, run, gpus, by_node=rows == "node" or (rows == "auto" and gpus > MAX_GPU_ROWS))
         axes.set(xlim=((low - origin) / size, (high - origin) / size), ylim=(gpus, 0))
-        axes.set_xlabel(f"time since first submit ({unit})")
+        axes.set_xlabel(clock([run], unit))
         axes.grid(axis="y", visible=False)
     return figure
 
@@ -93,7 +105,8 @@ def _bars(axes: Axes, run: Run, low: float, high: float, clock: tuple[float, flo
     job = run.segment_job[seg]
     colours = [PALETTE[j % len(PALETTE)] for j in job]
     thin = 0.5 if len(box) < 500 else 0.1
-    _draw(axes, x0, x1, box, facecolors=colours, edgecolors="white", linewidths=thin)
+    _draw(axes, x0, x1, box, facecolors=colours, edgecolors="white", linewidths=thin,
+          rasterized=len(box) > MAX_VECTOR_BARS)
     late = paid > x0
     _draw(
         axes,
@@ -140,14 +153,15 @@ def _draw(axes: Axes, x0: np.ndarray, x1: np.ndarray, box: np.ndarray, **look: A
 def _names(
     axes: Axes, run: Run, job: np.ndarray, box: np.ndarray, x0: np.ndarray, x1: np.ndarray, width: float
 ) -> None:
-    """Job ids in the bars that are large enough (some 70 characters fit across, a line takes 0.11 in)."""
-    gpus, height_in = float(run.column("nodes", "gpus").sum()), axes.get_figure().get_size_inches()[1] - 0.6  # type: ignore[union-attr]
+    """Job ids in the bars that are large enough (14 characters fit into an inch, a line takes 0.11 in)."""
+    width_in, height_in = axes.get_figure().get_size_inches()  # type: ignore[union-attr]
+    gpus, height_in, across = float(run.column("nodes", "gpus").sum()), height_in - 0.6, 14 * (width_in - 0.8)
     ids = run.tables["jobs"]["job_id"]
     for j, (top, bottom), left, right in zip(
         job.tolist(), box.tolist(), x0.tolist(), x1.tolist(), strict=True
     ):
         text = str(ids[j].as_py())
-        if (right - left) / width * 70 > len(text) + 1 and (bottom - top) / gpus * height_in > 0.11:
+        if (right - left) / width * across > len(text) + 1 and (bottom - top) / gpus * height_in > 0.11:
             axes.text(
                 (left + right) / 2,
                 (top + bottom) / 2,
@@ -175,7 +189,7 @@ def _label(axes: Axes, run: Run, gpus: int, by_node: bool) -> None:
     numbers, places = (
         (np.arange(len(first)), first + count / 2) if by_node else (np.arange(gpus), np.arange(gpus) + 0.5)
     )
-    step = max(1, -(-len(numbers) // 24))
+    step = next(step for step in NICE_STEPS if step * 24 >= len(numbers))
     axes.set_yticks(places[::step], [str(n) for n in numbers[::step]])
     axes.set_ylabel("node" if by_node else "GPU")
     change = np.flatnonzero(np.diff(run.node_type)) + 1

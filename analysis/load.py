@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from analysis.jobtimes import in_state
 from analysis.run import Run, wishes
 
 
@@ -16,7 +17,9 @@ def offered_load(run: Run) -> pd.DataFrame:
 
     - ``window_s = T + D / G``: the arrivals, and one mean run time (weighted by GPUs) for the last of them
       to end in.
-    - ``load = D / (N * window_s)``. For a long trace this is the usual D / (N T); for jobs that all come at
+    - ``span_load = D / (N T)``: the usual definition, that of `traces.window.offered_load` and of the setting `load`;
+      None where all jobs come at once.
+    - ``load = D / (N * window_s)``. For a long trace this is close to `span_load`; for jobs that all come at
       once, G / N. Above 1 more is asked for than the window has, and in a long trace a queue grows whatever
       the policy. None where nothing asks for the type.
     - ``backlog_gpu_h``: GPU time that would have been used by the end of the window if no job ever waited,
@@ -25,11 +28,12 @@ def offered_load(run: Run) -> pd.DataFrame:
       jobs are unfinished.
 
     Durations are those recorded in the trace. Rejected jobs and jobs submitted after the run's end ask for
-    nothing, and a run that stops within the window is judged at its end. The demand of jobs that may run on
-    several types goes to those types so that the highest demand a GPU becomes as low as possible.
+    nothing; in a measuring window, only the jobs that count ask. A run that stops within the window is judged at its
+    end. The demand of jobs that may run on several types goes to those types so that the highest demand a GPU
+    becomes as low as possible.
     """
-    counts = ((run.jobs["state"] != "rejected") & (run.jobs["submit_s"] <= run.window_s[1])).to_numpy()
-    jobs = run.jobs[counts]
+    counts = ((run.jobs["state"] != "rejected") & (run.jobs["submit_s"] <= run.window_s[1])).to_numpy() & run.counted
+    jobs = run.jobs.loc[counts, ["num_gpus", "gpu_milli", "submit_s", "duration_s"]]
     gpus = (jobs["num_gpus"] * (jobs["gpu_milli"] / 1000.0)).to_numpy()
     submit, duration = jobs["submit_s"].to_numpy(), jobs["duration_s"].to_numpy()
     codes, allowed = wishes(run)
@@ -38,7 +42,7 @@ def offered_load(run: Run) -> pd.DataFrame:
     asked = np.bincount(codes, weights=gpus, minlength=len(allowed))
     there = np.bincount(run.node_type, weights=run.column("nodes", "gpus"), minlength=len(run.types))
     share = _least_load(allowed, demand, there)
-    drained = not (run.jobs["state"] == "unfinished").any()
+    drained = not in_state(run, "unfinished").any()
     rows = []
     for kind in range(len(run.types) + 1):
         part = np.ones(len(allowed)) if kind == 0 else share[:, kind - 1]
@@ -46,10 +50,11 @@ def offered_load(run: Run) -> pd.DataFrame:
         capacity = float(there.sum() if kind == 0 else there[kind - 1])
         if want == 0:
             rows.append(
-                {"gpus": capacity, "load": None, "window_s": None, "backlog_gpu_h": None, "drain_s": None}
+                {"gpus": capacity} | dict.fromkeys(("load", "span_load", "window_s", "backlog_gpu_h", "drain_s"))
             )
             continue
-        window = float(np.ptp(submit)) + total / want
+        span = float(np.ptp(submit))
+        window = span + total / want
         stop = min(float(submit.min()) + window, run.window_s[1])
         due = float((part[codes] * gpus * np.clip(stop - submit, 0.0, duration)).sum())
         used, last = _used(run, None if kind == 0 else kind - 1, stop)
@@ -57,6 +62,7 @@ def offered_load(run: Run) -> pd.DataFrame:
             {
                 "gpus": capacity,
                 "load": total / (capacity * window) if window > 0 else None,
+                "span_load": total / (capacity * span) if span > 0 else None,
                 "window_s": window,
                 "backlog_gpu_h": max(0.0, due - used) / 3600.0,
                 "drain_s": max(0.0, last - stop) if drained else None,
@@ -98,7 +104,10 @@ def _least_load(allowed: np.ndarray, demand: np.ndarray, there: np.ndarray) -> n
 def _used(run: Run, kind: int | None, stop_s: float) -> tuple[float, float]:
     """GPU-s held until `stop_s`, and the last end, on one type (None: all)."""
     held = run.held
-    mine = slice(None) if kind is None else run.node_type[held.node] == kind
+    job = run.segment_job[held.segment]
+    mine = (job >= 0) & run.counted[job]
+    if kind is not None:
+        mine &= run.node_type[held.node] == kind
     segment = held.segment[mine]
     begin, end = run.column("segments", "begin_s")[segment], run.column("segments", "end_s")[segment]
     worked = np.clip(np.minimum(end, stop_s) - begin, 0.0, None)

@@ -1,165 +1,88 @@
 """Metrics of a run: pure functions from its tables to numbers, each with its formula and unit.
 
 What has no value (no job finished, a price unknown) is None in a scalar and NaN in an array; never zero.
-Times are seconds on the trace's clock; a share of a GPU counts as that share.
+Times are seconds on the trace's clock; a share of a GPU counts as that share. `measures` is the run as one flat
+row, `per_job` a row a job, `by_type` and `by_group` a row a GPU type, user or virtual cluster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.run import FINISHED, Run
+from analysis.breakdown import by_group, by_type, free_parts, per_job
+from analysis.costs import cost, cost_known, cost_known_usd, cost_usd
+from analysis.energy import energy_held_kwh, energy_kwh
+from analysis.fairness import jain_index, rho
+from analysis.gputime import capacity_gpu_s, gpu_hours, held_gpu_s, ratio, utilisation, wasted_gpu_s, work
+from analysis.jobtimes import (
+    deadline_met,
+    finished,
+    in_state,
+    jct_s,
+    lateness_s,
+    makespan_s,
+    queue_s,
+    run_s,
+    slowdown,
+    stretch,
+    weighted_jct_s,
+)
+from analysis.load import offered_load
+from analysis.measures import ALL_LEVELS, MEASURES, Measure
+from analysis.run import Run
 from analysis.series import gpus_in_use, queue_length
+from sim.hardware import PRICE_KINDS
+from sim.schema import STATES
 
 __all__ = [
+    "MEASURES",
+    "Measure",
     "by_group",
+    "by_type",
     "capacity_gpu_s",
+    "cost",
+    "cost_known",
     "cost_known_usd",
     "cost_usd",
+    "deadline_met",
     "end_reasons",
+    "energy_kwh",
     "finished",
     "gpu_hours",
     "gpus_in_use",
     "held_gpu_s",
     "jain_index",
     "jct_s",
+    "lateness_s",
     "makespan_s",
+    "measures",
+    "per_job",
     "preemptions",
     "queue_length",
     "queue_s",
+    "rho",
     "run_s",
     "slowdown",
+    "stretch",
     "summary",
     "utilisation",
+    "wasted_gpu_s",
+    "work",
 ]
 
-SLOWDOWN_BOUND_S = 10.0
-
-
-def finished(run: Run) -> np.ndarray:
-    """bool [jobs]: the job left after its work, as done, killed or failed (whatever its recorded end was)."""
-    return run.jobs["state"].isin(FINISHED).to_numpy()
-
-
-def jct_s(run: Run) -> np.ndarray:
-    """Job completion time of each job, in s: ``end_s - submit_s``; NaN for a job that did not finish."""
-    return np.where(finished(run), run.column("jobs", "end_s") - run.column("jobs", "submit_s"), np.nan)
-
-
-def run_s(run: Run) -> np.ndarray:
-    """Time that each job held GPUs, in s: ``sum(end_s - begin_s)`` over its segments, overheads included."""
-    job, length = run.segment_job, run.column("segments", "end_s") - run.column("segments", "begin_s")
-    return np.bincount(job[job >= 0], weights=length[job >= 0], minlength=len(run.jobs))
-
-
-def queue_s(run: Run) -> np.ndarray:
-    """Time that each finished job waited, in s: JCT minus the time in its segments; NaN for other jobs.
-
-    Summed as the gaps before the first and between further segments, which is the same number but exactly 0
-    for a job that never waited.
-    """
-    job, n = run.segment_job, len(run.jobs)
-    begin, end = run.column("segments", "begin_s"), run.column("segments", "end_s")
-    order = np.lexsort((begin, job))
-    order = order[job[order] >= 0]
-    job, begin, end = job[order], begin[order], end[order]
-    first = np.ones(len(job), dtype=bool)
-    first[1:] = job[1:] != job[:-1]
-    submit = run.column("jobs", "submit_s")
-    ready = np.where(first, submit[job], np.concatenate((begin[:1], end[:-1])))
-    waited = np.bincount(job, weights=begin - ready, minlength=n)
-    last = submit.astype(float)
-    last[job] = end
-    return np.where(finished(run), waited + (run.column("jobs", "end_s") - last), np.nan)
-
-
-def slowdown(run: Run, bound_s: float = SLOWDOWN_BOUND_S) -> np.ndarray:
-    """Bounded slowdown of each finished job, ``max(1, JCT / max(duration_s, bound_s))``; NaN for other jobs.
-
-    `duration_s` is the recorded run time: what the job takes on its reference GPUs with no queue. The bound
-    keeps very short jobs from ruling the mean. Source: Feitelson and Rudolph, "Metrics and Benchmarking for
-    Parallel Job Scheduling", JSSPP 1998.
-    """
-    ratio: np.ndarray = jct_s(run) / np.maximum(run.column("jobs", "duration_s"), bound_s)
-    bounded: np.ndarray = np.maximum(ratio, 1.0)
-    return bounded
-
-
-def makespan_s(run: Run) -> float | None:
-    """First submit to the last time at which a job gave back GPUs, in s; None where nothing ran."""
-    end = run.column("segments", "end_s")
-    return float(end.max() - run.column("jobs", "submit_s").min()) if len(end) else None
-
-
-def held_gpu_s(run: Run) -> np.ndarray:
-    """GPU time held on each node, in GPU-s: ``sum(gpus * (end_s - begin_s))``, overheads included."""
-    held = run.held
-    length = run.column("segments", "end_s") - run.column("segments", "begin_s")
-    used: np.ndarray = np.bincount(
-        held.node, weights=held.milli / 1000.0 * length[held.segment], minlength=len(run.nodes)
-    )
-    return used
-
-
-def capacity_gpu_s(run: Run) -> np.ndarray:
-    """GPU time that each node offered, in GPU-s: ``gpus * (window - time down in it)``.
-
-    The window is that of the run, first submit to last event.
-    """
-    begin, end = run.window_s
-    outages = run.outages
-    down = np.clip(outages["up_s"].to_numpy(), begin, end) - np.clip(outages["down_s"].to_numpy(), begin, end)
-    lost = np.bincount(outages["node"].to_numpy(np.int64), weights=down, minlength=len(run.nodes))
-    offered: np.ndarray = run.column("nodes", "gpus") * (end - begin - lost)
-    return offered
-
-
-def _by_type(run: Run, per_node: np.ndarray) -> dict[str, float]:
-    return dict(
-        zip(
-            run.types,
-            np.bincount(run.node_type, weights=per_node, minlength=len(run.types)).tolist(),
-            strict=True,
-        )
-    )
-
-
-def utilisation(run: Run) -> dict[str, float | None]:
-    """Share of the offered GPU time that jobs held, ``held_gpu_s / capacity_gpu_s``: 'all', then by GPU type.
-
-    This is allocation, from 0 to 1, not what the device's own counters would show. None where nothing was
-    offered (a window of no length).
-    """
-    held, offered = held_gpu_s(run), capacity_gpu_s(run)
-    pairs = {"all": (float(held.sum()), float(offered.sum()))}
-    by_type = _by_type(run, offered)
-    pairs |= {name: (h, by_type[name]) for name, h in _by_type(run, held).items()}
-    return {name: h / c if c > 0 else None for name, (h, c) in pairs.items()}
-
-
-def gpu_hours(run: Run) -> dict[str, float]:
-    """GPU time held by GPU type, in GPU-h: ``held_gpu_s / 3600``."""
-    return {name: held / 3600.0 for name, held in _by_type(run, held_gpu_s(run)).items()}
-
-
-def cost_known_usd(run: Run) -> float:
-    """Cost of the GPU time of known price, in USD: ``sum(held GPU-h * price)``; a lower bound of the cost."""
-    price = run.column("nodes", "price_usd_per_gpu_h")
-    return float(np.nansum(held_gpu_s(run) / 3600.0 * price))
-
-
-def cost_usd(run: Run) -> float | None:
-    """Cost of the GPU time held, in USD; None as soon as time was held on a GPU of unknown price."""
-    unknown = np.isnan(run.column("nodes", "price_usd_per_gpu_h"))
-    return None if (held_gpu_s(run)[unknown] > 0).any() else cost_known_usd(run)
+LEVELS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9}
+SAME = 1e-9
+"""A rho above 1 by less is 1: times are only known to their last binary digits."""
 
 
 def end_reasons(run: Run) -> dict[str, int]:
     """How many segments ended for each reason."""
-    return {str(k): int(v) for k, v in run.segments["end_reason"].value_counts().sort_index().items()}
+    counts = run.tables["segments"]["end_reason"].value_counts().to_pylist()
+    return {str(row["values"]): int(row["counts"]) for row in sorted(counts, key=lambda row: str(row["values"]))}
 
 
 def preemptions(run: Run) -> int:
@@ -167,49 +90,115 @@ def preemptions(run: Run) -> int:
     return end_reasons(run).get("preempted", 0)
 
 
-def jain_index(values: np.ndarray) -> float | None:
-    """Jain's fairness index ``sum(x)^2 / (n * sum(x^2))``: 1 where all are equal, 1/n where one has all.
+def measures(run: Run, n: str = "mean") -> dict[str, float | int | None]:
+    """The run as one flat row: every measure of `MEASURES`, in that order; None where it has no value.
 
-    NaN entries are left out; None for no entries or only zeros. Source: Jain, Chiu and Hawe, DEC-TR-301,
-    1984.
+    `n`: which number of jobs finish-time fairness divides the cluster by, see `analysis.fairness.rho`.
+    All of it follows from the tables, so that equal runs have equal rows; the simulator's own time is in `summary`.
     """
-    x = np.asarray(values, dtype=np.float64)
-    x = x[~np.isnan(x)]
-    top = np.abs(x).max(initial=0.0)
-    if top == 0:
-        return None
-    x = x / top
-    return float(x.sum() ** 2 / (len(x) * (x**2).sum()))
+    job = per_job(run, n)
+    found = _of_jobs(run, job) | _of_gpus(run, job) | _of_fairness(run, job) | _of_money(run)
+    return {name: found[name] for name in MEASURES}
 
 
-def by_group(run: Run, column: str) -> pd.DataFrame:
-    """One row for each virtual cluster or user (`column` 'vc' or 'user'), in order of GPU time held.
+def _of_jobs(run: Run, job: pd.DataFrame) -> dict[str, float | int | None]:
+    """How many jobs ended how, and their times."""
+    met, late, reason = job["deadline_met"].dropna(), lateness_s(run), end_reasons(run)
+    return {
+        "jobs": int(run.counted.sum()),
+        "jobs_finished": int(job["finished"].sum()),
+        **{f"jobs_{name}": int(in_state(run, name).sum()) for name in STATES},
+        **_quantiles("jct_{}_s", job["jct_s"], ALL_LEVELS),
+        "jct_weighted_s": weighted_jct_s(run),
+        **_quantiles("queue_{}_s", job["queue_s"], ALL_LEVELS),
+        **_quantiles("slowdown_{}", job["slowdown"], "mean p50 p99"),
+        **_quantiles("bounded_slowdown_{}", job["bounded_slowdown"], "mean p50 p99"),
+        "makespan_s": makespan_s(run),
+        "preemptions": reason.get("preempted", 0),
+        "moves": reason.get("migrated", 0) + reason.get("resized", 0),
+        "node_failures": reason.get("node_failed", 0),
+        "deadline_jobs": len(met),
+        "deadline_met_share": _mean(met),
+        "lateness_mean_s": _mean(late),
+        "tardiness_mean_s": _mean(np.maximum(late, 0.0)),
+    }
 
-    Columns: jobs, finished, jct_mean_s, jct_p50_s, queue_mean_s, slowdown_mean, gpu_hours. The job counts
-    add up to all jobs of the trace; a job without a name is under the empty text.
-    """
-    job, length = run.segment_job, run.column("segments", "end_s") - run.column("segments", "begin_s")
-    held = np.bincount(run.held.segment, weights=run.held.milli / 3.6e6, minlength=len(length)) * length
-    frame = pd.DataFrame(
-        {
-            "group": run.jobs[column].fillna(""),
-            "finished": finished(run),
-            "jct": jct_s(run),
-            "queue": queue_s(run),
-            "slowdown": slowdown(run),
-            "held": np.bincount(job[job >= 0], weights=held[job >= 0], minlength=len(run.jobs)),
-        }
-    )
-    table = frame.groupby("group").agg(
-        jobs=("group", "size"),
-        finished=("finished", "sum"),
-        jct_mean_s=("jct", "mean"),
-        jct_p50_s=("jct", "median"),
-        queue_mean_s=("queue", "mean"),
-        slowdown_mean=("slowdown", "mean"),
-        gpu_hours=("held", "sum"),
-    )
-    return table.rename_axis(column).sort_values("gpu_hours", ascending=False, kind="stable")
+
+def _of_gpus(run: Run, job: pd.DataFrame) -> dict[str, float | int | None]:
+    """GPU time: there, held, free and of no use, wasted, asked for."""
+    held, capacity = float(held_gpu_s(run).sum()), float(capacity_gpu_s(run).sum())
+    wasted, load = wasted_gpu_s(run), offered_load(run).to_dict("index")["all"]
+    waste = wasted["overhead"] + wasted["lost"]
+    unlucky = in_state(run, "killed", "failed")
+    return {
+        "window_s": run.window_s[1] - run.window_s[0],
+        "capacity_gpu_h": capacity / 3600.0,
+        "held_gpu_h": held / 3600.0,
+        "utilisation_share": ratio(held, capacity),
+        **{name: parts["all"] for name, parts in free_parts(run).items()},
+        "goodput_share": ratio(held - waste, held),
+        "wasted_gpu_h": waste / 3600.0,
+        "wasted_overhead_gpu_h": wasted["overhead"] / 3600.0,
+        "wasted_lost_gpu_h": wasted["lost"] / 3600.0,
+        "wasted_share": ratio(waste, held),
+        "unsuccessful_gpu_h": float(job["gpu_s"].to_numpy()[unlucky].sum()) / 3600.0,
+        "offered_load": load["load"],
+        "offered_load_span": load["span_load"],
+        "backlog_gpu_h": load["backlog_gpu_h"],
+        "drain_s": load["drain_s"],
+    }
+
+
+def _of_fairness(run: Run, job: pd.DataFrame) -> dict[str, float | int | None]:
+    stretched = job["slowdown"].to_numpy()
+    speed = np.divide(1.0, stretched, out=np.full(len(stretched), np.nan), where=stretched > 0)
+    return {
+        **_quantiles("rho_{}", job["rho"], "mean p50 p99"),
+        "rho_worst": _mean(job["rho"], np.max),
+        "unfair_share": _mean(job["rho"].dropna() > 1.0 + SAME),
+        "jain_speed": jain_index(speed),
+        "jain_user_gpu_s": jain_index(_held_by(run, "user", job)),
+        "jain_vc_gpu_s": jain_index(_held_by(run, "vc", job)),
+    }
+
+
+def _of_money(run: Run) -> dict[str, float | int | None]:
+    return {
+        "cost_usd": cost(run),
+        "cost_known_usd": cost_known(run),
+        "cost_node_usd": cost(run, per="node"),
+        "cost_cluster_usd": cost(run, per="cluster"),
+        **{f"cost_{kind.replace('-', '_')}_usd": cost(run, kind) for kind in PRICE_KINDS},
+        "energy_kwh": energy_kwh(run),
+        "energy_held_kwh": energy_held_kwh(run),
+    }
+
+
+def _held_by(run: Run, column: str, job: pd.DataFrame) -> np.ndarray:
+    """GPU time held by each user or virtual cluster, in GPU-s; jobs without a name are nobody's."""
+    name = run.tables["jobs"][column].to_pandas()
+    named = (name.fillna("") != "").to_numpy()
+    total: np.ndarray = job["gpu_s"].to_numpy()[named]
+    code = pd.factorize(name[named])[0]
+    return np.bincount(code, weights=total)
+
+
+def _mean(values: Any, of: Callable[[np.ndarray], Any] = np.mean) -> float | None:
+    """Mean (or another statistic) of the values that are there; None where none is."""
+    known = np.asarray(values, dtype=float)
+    known = known[~np.isnan(known)]
+    return float(of(known)) if len(known) else None
+
+
+def _quantiles(name: str, values: pd.Series, levels: str) -> Mapping[str, float | None]:
+    """Mean and percentiles (p50, …, p999) of the values that are there, under `name` with the level put in."""
+    known = values.to_numpy()
+    known = known[~np.isnan(known)]
+    wanted = levels.split()
+    if not len(known):
+        return {name.format(level): None for level in wanted}
+    found = np.percentile(known, [LEVELS[level] for level in wanted if level != "mean"]).tolist()
+    return {name.format(level): value for level, value in zip(wanted, [float(known.mean()), *found], strict=True)}
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -220,17 +209,14 @@ def summary(run: Run) -> dict[str, Any]:
     ('all' and by GPU type); gpu_hours (all types); cost_usd (None: a price is unknown); preemptions; wall_s
     and peak_mib of the simulator itself; run_dir.
     """
-    state = run.jobs["state"]
-    jct = jct_s(run)[finished(run)]
-    quantile = np.percentile(jct, [50, 99]).tolist() if len(jct) else [None, None]
+    jct = pd.Series(jct_s(run))
+    times = _quantiles("jct_{}_s", jct, "mean p50 p99")
     return {
-        "jobs_done": len(jct),
-        "jobs_rejected": int((state == "rejected").sum()),
-        "jobs_unfinished": int((state == "unfinished").sum()),
-        "jct_mean_s": float(jct.mean()) if len(jct) else None,
-        "jct_p50_s": quantile[0],
-        "jct_p99_s": quantile[1],
-        "queue_mean_s": float(queue_s(run)[finished(run)].mean()) if len(jct) else None,
+        "jobs_done": int(jct.count()),
+        "jobs_rejected": int(in_state(run, "rejected").sum()),
+        "jobs_unfinished": int(in_state(run, "unfinished").sum()),
+        **times,
+        "queue_mean_s": _mean(queue_s(run)),
         "makespan_s": makespan_s(run),
         "utilisation": utilisation(run),
         "gpu_hours": sum(gpu_hours(run).values()),

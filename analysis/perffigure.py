@@ -10,7 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
-from analysis.style import COLOURS, FORMATS, HATCHES, look, new_figure, save, style
+from analysis.run import RunError
+from analysis.style import COLOURS, FORMATS, HATCHES, legend, look, new_figure, save, style
 
 LABELS = {
     "samples_per_s": "samples a second", "iteration_s": "iteration (s)", "allreduce_s": "all-reduce (s)",
@@ -21,14 +22,22 @@ LABELS = {
 
 
 def draw(rows: pd.DataFrame, picture: Any, folder: Path, stem: str) -> list[Path]:
-    """Write the table (CSV) and, if one is asked for, the figure (PNG, PDF); returns the files."""
+    """Write the table (CSV) and, if one is asked for, the figure (PNG, PDF); returns the files.
+
+    Raises
+    ------
+    RunError
+        There is nothing to draw.
+    """
+    figure = None
+    if picture is not None:
+        figure = figure_of(rows, picture.x, picture.y, picture.line, picture.relative_to, picture.title)
     table = folder / f"{stem}.csv"
     part = folder / f".{stem}.csv.part"
     rows.to_csv(part, index=False, lineterminator="\n")
     part.replace(table)
-    if picture is None:
+    if figure is None:
         return [table]
-    figure = figure_of(rows, picture.x, picture.y, picture.line, picture.relative_to, picture.title)
     return [table, *(save(figure, folder / f"{stem}.{kind}") for kind in FORMATS)]
 
 
@@ -37,6 +46,11 @@ def figure_of(rows: pd.DataFrame, x: str, y: str, line: str, relative_to: str | 
 
     Rows that do not fit their GPUs' memory are left out. `relative_to`: each line is divided by its value there, and is
     left out where it has none.
+
+    Raises
+    ------
+    RunError
+        Nothing is left.
     """
     fits = rows[rows["fits"]]
     with style():
@@ -46,6 +60,8 @@ def figure_of(rows: pd.DataFrame, x: str, y: str, line: str, relative_to: str | 
         for i, name in enumerate(lines):
             of_line = fits[fits[line] == name].drop_duplicates(x)
             values = of_line.set_index(x)[y].reindex(names).to_numpy(dtype=float)
+            if not np.isfinite(values).any():
+                continue
             if relative_to is not None:
                 base = values[[str(n) for n in names].index(relative_to)]
                 if not np.isfinite(base):
@@ -70,5 +86,11 @@ def figure_of(rows: pd.DataFrame, x: str, y: str, line: str, relative_to: str | 
             axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         of = f", relative to {relative_to}" if relative_to is not None else ""
         axes.set(xlabel=LABELS[x], ylabel=LABELS[y] + of, title=title)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=min(len(lines), 3))
+        handles, texts = axes.get_legend_handles_labels()
+        if not texts:
+            known = int(fits[y].notna().sum())
+            raise RunError("there is nothing to draw", where=f"{LABELS[y]} over {LABELS[x]}{of}",
+                           got=f"{len(rows)} questions; {len(fits)} fit their GPUs' memory, {known} have a known value",
+                           todo="Ask for more GPUs, smaller batches, or another y.")
+        legend(figure, handles, texts, one=True)
     return figure

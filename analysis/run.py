@@ -93,6 +93,19 @@ class Run:
         return float(self.info["start_s"]), float(self.info["end_s"])
 
     @cached_property
+    def counted(self) -> np.ndarray:
+        """bool [jobs]: jobs that count in what is said of jobs: all, or those submitted in the measuring window.
+
+        `analysis.window.windowed` sets the window; other jobs in its tables hold GPUs and wait, no more.
+        """
+        submit, window = self.column("jobs", "submit_s"), self.info.get("window")
+        if window is None:
+            return np.ones(len(submit), dtype=bool)
+        until_s = np.inf if window["to_the_end"] else window["end_s"]
+        inside: np.ndarray = (submit >= window["begin_s"]) & (submit < until_s)
+        return inside
+
+    @cached_property
     def types(self) -> tuple[str, ...]:
         """GPU types of the cluster, in node order."""
         return tuple(dict.fromkeys(self.tables["nodes"]["gpu_type"].to_pylist()))

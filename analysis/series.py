@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 
 from analysis.run import Run, wishes
 
@@ -68,40 +69,53 @@ def capacity(run: Run) -> pd.DataFrame:
     back = np.isfinite(up_s)
     whole = _one_hot(run.node_type, gpus, width).sum(axis=0, keepdims=True)
     time_s, state = steps(
-        np.concatenate(([run.window_s[0]], run.outages["down_s"].to_numpy(), up_s[back])),
+        np.maximum(
+            np.concatenate(([run.window_s[0]], run.outages["down_s"].to_numpy(), up_s[back])), run.window_s[0]
+        ),
         np.concatenate((whole, -change, change[back])),
     )
     return _frame(time_s, state, list(run.types))
 
 
-def queue_length(run: Run, by_type: bool = False) -> pd.DataFrame:
-    """Jobs waiting over time, in jobs: columns time_s and 'all', or one a set of types that jobs ask for.
+def waiting(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """When jobs begin (+1) and cease (-1) to wait: time in s, row of the jobs table, int64 sign; in no order.
 
     A job waits whenever it is there (from its submit until it leaves) and holds no GPUs. Rejected jobs, jobs
     submitted after the last event, and jobs that the horizon took off their GPUs do not wait.
     """
-    jobs = run.jobs
     submit, leave = run.column("jobs", "submit_s"), run.column("jobs", "end_s")
-    waits = ((jobs["state"] != "rejected") & (submit <= run.window_s[1])).to_numpy()
+    rejected = pc.equal(run.tables["jobs"]["state"], "rejected").to_numpy()
+    waits = np.flatnonzero(~rejected & (submit <= run.window_s[1]))
+    gone, job = waits[~np.isnan(leave[waits])], run.segment_job
+    again = pc.not_equal(run.tables["segments"]["end_reason"], "horizon").to_numpy()
+    parts = (
+        (submit[waits], waits, 1),
+        (leave[gone], gone, -1),
+        (run.column("segments", "begin_s"), job, -1),
+        (run.column("segments", "end_s")[again], job[again], 1),
+    )
+    time_s, rows = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    return time_s, rows, np.repeat([sign for _, _, sign in parts], [len(time) for time, _, _ in parts])
+
+
+def queue_length(run: Run, by_type: bool = False) -> pd.DataFrame:
+    """Jobs waiting over time, in jobs: columns time_s and 'all', or one a set of types that jobs ask for.
+
+    See `waiting`: who waits, and who does not.
+    """
+    time_s, job, sign = waiting(run)
     if by_type:
         wish, allowed = wishes(run)
         texts = [ANY if fine.all() else "|".join(np.array(run.types)[fine]) or "none" for fine in allowed]
         codes, labels = pd.factorize(np.array(texts, dtype=object)[wish], sort=True)
         names = [str(label) for label in labels]
     else:
-        codes, names = np.zeros(len(jobs), dtype=np.int64), ["all"]
-    gone, job = waits & ~np.isnan(leave), run.segment_job
-    again = (run.segments["end_reason"] != "horizon").to_numpy()
-    parts = [
-        (submit[waits], codes[waits], 1),
-        (leave[gone], codes[gone], -1),
-        (run.column("segments", "begin_s"), codes[job], -1),
-        (run.column("segments", "end_s")[again], codes[job[again]], 1),
-    ]
+        codes, names = np.zeros(len(run.counted), dtype=np.int64), ["all"]
     start = np.zeros((1, len(names)), dtype=np.int64)
-    change = [start, *(_one_hot(code, np.full(len(code), sign), len(names)) for _, code, sign in parts)]
-    times = [np.array([run.window_s[0]]), *(time for time, _, _ in parts)]
-    time_s, state = steps(np.concatenate(times), np.concatenate(change))
+    time_s, state = steps(
+        np.maximum(np.concatenate((run.window_s[:1], time_s)), run.window_s[0]),
+        np.concatenate((start, _one_hot(codes[job], sign, len(names)))),
+    )
     return _frame(time_s, state, names)
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from analysis.load import offered_load
 from analysis.metrics import cost_known_usd, end_reasons, summary
 from analysis.run import Run, labels
+from analysis.window import in_words
 
 UNKNOWN = "unknown"
 NONE = "–"
@@ -114,7 +115,7 @@ def summary_table(runs: Run | Sequence[Run]) -> Table:
 
 def notices(run: Run) -> list[str]:
     """What to know before believing the numbers: overload by type, jobs that did not run, unknown prices."""
-    found = []
+    found = [in_words(run)] if "window" in run.info else []
     load = offered_load(run).to_dict("index")
     for name, row in ((name, load[name]) for name in run.types):
         if row["load"] is None or row["load"] <= 1:
@@ -125,7 +126,7 @@ def notices(run: Run) -> list[str]:
             f"Offered load on {name} is {row['load']:.2f} by recorded durations, above 1, over "
             f"{human(row['window_s'])}; backlog then {row['backlog_gpu_h']:,.2f} GPU-h, {drain}."
         )
-    left = run.jobs[run.jobs["state"].isin(("rejected", "unfinished"))]
+    left = run.jobs[run.counted & run.jobs["state"].isin(("rejected", "unfinished"))]
     reasons = Counter(zip(left["state"], left["reason"], strict=True)).most_common()
     for (state, reason), count in reasons[:3]:
         found.append(f"{count:,} {'job' if count == 1 else 'jobs'} {state}: {reason}.")

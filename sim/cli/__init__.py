@@ -13,7 +13,24 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from sim.cli import auditing, clusters, comparing, console, drawing, inputs, perf, recommend, run, schedulers
+from sim.cli import (
+    auditing,
+    clusters,
+    comparing,
+    console,
+    drawing,
+    explaining,
+    inputs,
+    measuring,
+    perf,
+    recommend,
+    report,
+    reproduce,
+    run,
+    schedulers,
+    sweep,
+    timeline,
+)
 from traces.errors import HetsimError
 
 __all__ = ["app", "main"]
@@ -80,8 +97,14 @@ app.command()(recommend.recommend)
 app.command("policies")(schedulers.list_policies)
 app.command("check")(schedulers.check)
 app.command()(auditing.audit)
+app.command()(measuring.metrics)
 app.command()(comparing.compare)
 app.command()(drawing.figures)
+app.command()(reproduce.reproduce)
+app.command()(report.report)
+app.command()(explaining.explain)
+app.command()(sweep.sweep)
+app.command()(timeline.timeline)
 _trace = _group("Look at, check and convert traces.")
 _trace.command()(inputs.describe)
 _trace.command()(inputs.check)

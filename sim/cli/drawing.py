@@ -8,21 +8,45 @@ from typing import Annotated
 import typer
 
 from sim.cli.runs import Runs, load_runs
+from sim.cli.windowoptions import Cooldown, From, To, Warmup, measured
+from traces.errors import HetsimError
 
 
 def figures(
     runs: Runs,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the figures.")] = Path("figures"),
     format: Annotated[str, typer.Option(help="png, pdf, or both joined by a comma.")] = "png,pdf",
+    only: Annotated[str | None, typer.Option(
+        help="Of jct_cdf, queueing, rho_cdf, utilisation, queue, overview, cost, pareto and gantt these, by commas.  "
+        "[all that fit]")] = None,
+    plan: Annotated[str | None, typer.Option(
+        metavar="JOB", help="Instead: the stages of the plans of this job, of one run.")] = None,
+    width: Annotated[str, typer.Option(help="single (3.4 in, a column of two), medium (5 in) or double (7 in).")] =
+        "medium",
+    from_: From = None,
+    to: To = None,
+    warmup: Warmup = None,
+    cooldown: Cooldown = None,
 ) -> None:
-    """Draw the figures of runs: JCT, GPUs held and queue over time, cost, and who ran where.
+    """Draw the figures of runs: JCT, queueing, fairness, GPUs held and queue over time, cost, and who ran where.
 
     \b
     Examples:
       hetsim figures runs -o figures
-      hetsim figures runs/fifo-philly-gavel-0 --format png
+      hetsim figures runs/fifo-philly-gavel-0 --only gantt --from 10d --to 12d --width double --format pdf
+      hetsim figures runs/hetero-philly-gavel-0 --plan 4456
     """
-    from analysis.figures import draw_all
+    from analysis.figures import draw_all, draw_plan
 
-    for file in draw_all(load_runs(runs), out, [kind.strip() for kind in format.split(",")]):
+    found = measured(load_runs(runs), from_, to, warmup, cooldown)
+    formats = [kind.strip() for kind in format.split(",")]
+    if plan is not None:
+        if len(found) != 1 or only is not None:
+            raise HetsimError("a plan is of one job in one run", allowed="hetsim figures RUN --plan JOB",
+                              got=f"{len(found)} runs" + ", --only" * (only is not None))
+        files = draw_plan(found[0], plan, out, formats, width)
+    else:
+        names = [name.strip() for name in only.split(",")] if only is not None else []
+        files = draw_all(found, out, formats, names, width)
+    for file in files:
         print(file)

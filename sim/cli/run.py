@@ -43,7 +43,8 @@ def run(
     measured: Annotated[str | None, typer.Option(
         help="File of measured rates, for the jobs whose model it has (docs/measured-tables.md).")] = None,
     estimate: Annotated[str | None, typer.Option(
-        help="What a policy believes of run times: oracle, noisy:MRE, or column.  [oracle]")] = None,
+        help="What a policy believes of run times: oracle, noisy:MRE, noisy-lognormal:MRE or column.  [oracle]"
+        )] = None,
     param: Params = None,
     set_: Annotated[list[str] | None, typer.Option(
         "--set", metavar="NAME=VALUE", help="Any setting, such as engine.mtbf_h; may be repeated.")] = None,

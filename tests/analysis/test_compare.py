@@ -8,6 +8,7 @@ import io
 import pytest
 from rich.console import Console
 
+from analysis.bootstrap import interval
 from analysis.compare import compare
 from analysis.run import RunError
 from analysis.tables import human, notices, summary_table
@@ -105,6 +106,162 @@ def test_runs_without_a_common_job_cannot_be_compared(run_files):
         compare([one.load(), two.load()])
     with pytest.raises(RunError, match="two or more"):
         compare([one.load()])
+
+
+@pytest.fixture
+def repetition(run_files):
+    """One job after another on one GPU: JCTs of a policy under a seed, each with its own trace."""
+
+    def make(policy: str, seed: int, jct_s: list[float], price: float | None = 3.6, **info: object):
+        run = run_files(f"{policy}-{seed}").node("A10", len(jct_s), price)
+        run.info |= {"policy": policy, "seed": seed, **info}
+        run.info["trace"]["hash"] = f"h{seed}"
+        for i, length in enumerate(jct_s):
+            run.job(f"j{i}", 0, length).segment(f"j{i}", 0, length, [i])
+        return run
+
+    return make
+
+
+@pytest.fixture
+def seeds(repetition):
+    """Two seeds: fifo 100 + 300 and 80 + 120 s; half of that, and four fifths of it, under hetero."""
+    return [
+        repetition("fifo", 0, [100, 300]), repetition("hetero", 0, [50, 150]),
+        repetition("hetero", 1, [64, 96]), repetition("fifo", 1, [80, 120]),
+    ]  # fmt: skip
+
+
+def test_several_seeds_of_a_policy_are_one_column_with_an_interval_over_the_seeds(seeds):
+    """Ratios 0.5 and 0.8: geometric mean sqrt(0.4); the interval is Student's t of their logarithms."""
+    c = compare([run.load() for run in seeds])
+    assert list(c.table.index) == ["fifo", "hetero"]
+    assert (c.paired, c.left_out, c.seeds, c.repeated) == (4, 0, 2, "seeds")
+    hetero = c.table.loc["hetero"]
+    assert hetero["jct_mean_s"] == (100 + 80) / 2
+    found = interval([0.5, 0.8], geometric=True)
+    assert hetero["jct_mean_ratio"] == pytest.approx(found.mean)
+    assert hetero["jct_ratio_low"] == pytest.approx(found.low)
+    assert hetero["jct_ratio_high"] == pytest.approx(found.high)
+    # Jobs cost what they take: the same ratios.
+    assert hetero["cost_ratio"] == pytest.approx(found.mean)
+    assert "4 jobs of 2 seeds finished in all runs" in c.text
+    assert "no difference in mean JCT beyond the interval, −37 % (−97 % to 1,153 %)" in c.verdicts[0]
+    assert "(95 %, 2 seeds, 4 jobs)" in c.verdicts[0]
+
+
+def test_the_order_of_runs_changes_only_which_policy_is_the_baseline(seeds):
+    one = compare([seeds[k].load() for k in (0, 1, 2, 3)])
+    other = compare([seeds[k].load() for k in (3, 2, 0, 1)])
+    assert other.csv() == one.csv()
+    turned = compare([seeds[k].load() for k in (1, 0, 2, 3)]).table
+    assert turned.loc["fifo", "jct_mean_ratio"] * one.table.loc["hetero", "jct_mean_ratio"] == pytest.approx(1)
+    assert turned.loc["fifo", "jct_ratio_low"] * one.table.loc["hetero", "jct_ratio_high"] == pytest.approx(1)
+
+
+def test_a_seed_that_one_policy_lacks_is_left_out_and_said(seeds, repetition):
+    c = compare([run.load() for run in [*seeds, repetition("fifo", 2, [7, 7])]])
+    assert c.seeds == 2
+    assert "1 run is left out" in c.text
+
+
+def test_a_repetition_that_is_there_twice_is_refused(seeds, run_files):
+    again = seeds[0].load()
+    with pytest.raises(RunError, match="there twice"):
+        compare([*(run.load() for run in seeds), again])
+
+
+def test_policies_without_a_trace_in_common_are_refused(repetition):
+    runs = [repetition(policy, seed, [1]) for policy, seed in (("fifo", 0), ("fifo", 1), ("las", 2), ("las", 3))]
+    with pytest.raises(RunError, match="different traces"):
+        compare([run.load() for run in runs])
+
+
+def test_other_settings_of_a_policy_are_another_policy(repetition):
+    runs = [repetition(p, s, [10 * (s + 1)]) for s in (0, 1) for p in ("fifo", "las")]
+    for run in runs[1::2]:
+        run.info["settings"] = {"preemption_overhead_s": 30}
+    c = compare([run.load() for run in runs])
+    assert c.seeds == 2
+    assert "engine settings differ" in " ".join(c.text.split())
+
+
+def test_repetitions_that_are_equal_or_at_several_loads_are_said(repetition):
+    runs = [repetition(p, s, [10], config={"load": 0.5 + s}) for s in (0, 1) for p in ("fifo", "las")]
+    text = " ".join(compare([run.load() for run in runs]).text.split())
+    assert "several loads (0.5, 1.5)" in text
+    assert "nothing in them hangs on the seed" in text
+
+
+def test_of_one_trace_the_interval_is_over_jobs_and_says_so(pair):
+    c = compare([run.load() for run in pair])
+    low, high = c.table.loc["sjf", ["jct_ratio_low", "jct_ratio_high"]]
+    assert low < 60 / 105 < high
+    assert "share a queue" in c.text
+    assert c.csv() == compare([run.load() for run in pair]).csv()
+
+
+def test_who_left_out_which_jobs_is_said(pair, run_files):
+    text = " ".join(compare([run.load() for run in pair]).text.split())
+    assert "Left out, since not finished: sjf 1 unfinished." in text
+
+
+def test_cost_is_compared_on_the_jobs_in_common_and_told_of_whole_runs(pair):
+    """A second is a tenth of a cent at 3.6 USD/h; fifo also ran 'gone', for 5 s."""
+    t = compare([run.load() for run in pair]).table
+    assert t["jobs_cost_usd"].tolist() == pytest.approx([0.110, 0.110])
+    assert t["cost_usd"].tolist() == pytest.approx([0.115, 0.110])
+    assert t.loc["sjf", "cost_ratio"] == pytest.approx(1)
+
+
+def test_a_run_of_unknown_cost_is_neither_on_the_front_nor_off_it(pair):
+    pair[1].nodes[0]["price_usd_per_gpu_h"] = None
+    c = compare([run.load() for run in pair])
+    assert c.table["on_front"].isna().tolist() == [False, True]
+    assert "cost unknown" in c.verdicts[0]
+    assert "neither on the Pareto front nor off it: sjf" in " ".join(c.text.split())
+
+
+def test_the_front_holds_what_is_faster_or_cheaper(run_files):
+    """a: 10 s at 3.6 USD/h; b: 20 s at 0.36 USD/h; c: 30 s at 3.6 USD/h, slower and dearer than both."""
+    runs = []
+    for name, length, price in (("a", 10, 3.6), ("b", 20, 0.36), ("c", 30, 3.6)):
+        run = run_files(name).node("A10", 1, price).job("j", 0, length).segment("j", 0, length, [0])
+        run.info["policy"] = name
+        runs.append(run.load())
+    assert compare(runs).table["on_front"].tolist() == [True, True, False]
+
+
+def test_many_policies_stand_below_each_other(repetition):
+    runs = [repetition(f"policy_{k}", 0, [10 + k, 20]).load() for k in range(12)]
+    text = compare(runs).text
+    rows = [line for line in text.splitlines() if line.startswith("policy_11 ")]
+    assert len(rows) == 2  # its sentence and its row
+    assert len(rows[1]) < 140
+
+
+def test_p63_names_are_escaped_in_latex_and_markdown(repetition):
+    runs = [repetition(name, 0, [10, 20]).load() for name in ("fifo", "max_min_fairness", "a|b")]
+    c = compare(runs)
+    assert r"max\_min\_fairness & 15.00 & 1.000" in c.formatted("latex")
+    assert r"JCT / fifo (95 \% interval)" in c.formatted("latex")
+    assert all(line.startswith("%") or "\\" in line for line in c.formatted("latex").splitlines())
+    assert r"| a\|b |" in c.formatted("markdown")
+    assert c.formatted("csv") == c.csv()
+
+
+def test_ratios_have_as_many_places_as_their_interval_is_worth(repetition):
+    """Costs of 2.000, 2.002, 2.001… to 2: a ratio of 1.00 would hide what the sentence says."""
+    runs = [repetition("fifo", s, [1000.0]) for s in range(3)]
+    runs += [repetition("las", s, [1002.0 + s / 10]) for s in range(3)]
+    c = compare([run.load() for run in runs])
+    assert "1.0021 (1.0019 to 1.0023)" in c.formatted("markdown")
+    assert "worse than fifo in mean JCT by 0.21 % ± 0.02 %" in c.verdicts[0]
+
+
+def test_a_level_that_is_none_is_refused(pair):
+    with pytest.raises(RunError, match="confidence level"):
+        compare([run.load() for run in pair], level=95)
 
 
 @pytest.mark.parametrize(

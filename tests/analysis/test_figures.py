@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from analysis import figures
+from analysis import distribution, figures, overtime, tradeoff
 from analysis.gantt import gantt
 from analysis.metrics import cost_usd, jct_s
 from analysis.run import RunError
@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_draw_all_writes_each_figure_in_each_format(story, tmp_path):
     files = figures.draw_all([story.load()], tmp_path / "new" / "figures")
-    names = {f"{n}.{k}" for n in ("jct_cdf", "utilisation", "queue", "cost", "gantt") for k in ("png", "pdf")}
+    drawn = ("jct_cdf", "queueing", "rho_cdf", "utilisation", "queue", "overview", "cost", "gantt")
+    names = {f"{n}.{k}" for n in drawn for k in ("png", "pdf")}
     assert {f.name for f in files} == names == {f.name for f in (tmp_path / "new" / "figures").iterdir()}
     assert all(f.read_bytes()[:4] == (b"\x89PNG" if f.suffix == ".png" else b"%PDF") for f in files)
 
@@ -47,7 +48,7 @@ def test_the_same_run_gives_the_same_bytes_in_another_process(story, tmp_path):
 
 
 def test_pdf_embeds_truetype_fonts_and_no_date(story, tmp_path):
-    content = save(figures.jct_cdf([story.load()]), tmp_path / "f.pdf").read_bytes()
+    content = save(distribution.jct_cdf([story.load()]), tmp_path / "f.pdf").read_bytes()
     streams = [
         zlib.decompress(s)
         for s in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, re.S)
@@ -61,14 +62,14 @@ def test_pdf_embeds_truetype_fonts_and_no_date(story, tmp_path):
 
 def test_no_global_state_is_left_behind(story):
     before = dict(matplotlib.rcParams)
-    figures.jct_cdf([story.load()])
+    distribution.jct_cdf([story.load()])
     assert dict(matplotlib.rcParams) == before
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
 
 
 def test_the_curve_drawn_is_the_distribution(story):
     run = story.load()
-    (axes,) = figures.jct_cdf([run]).axes
+    (axes,) = distribution.jct_cdf([run]).axes
     x, y = axes.lines[0].get_data()
     jct = np.sort(jct_s(run)[~np.isnan(jct_s(run))])
     assert x[1:].tolist() == jct.tolist() == [10, 20, 37, 128]
@@ -80,15 +81,15 @@ def test_the_curve_drawn_is_the_distribution(story):
 def test_a_long_series_is_drawn_as_means_with_the_same_area(many_jobs):
     run = many_jobs(2000, nodes=10).load()
     begin, end = run.window_s
-    frame = figures._share(run, "V100")
-    x, y = figures._sampled(frame["time_s"].to_numpy(), frame["y"].to_numpy(), begin, end)
-    assert len(x) == figures.BINS + 1 < len(frame)
+    frame = overtime.share_held(run, ["V100"])
+    x, y = overtime.sampled(frame["time_s"].to_numpy(), frame["y"].to_numpy(), begin, end)
+    assert len(x) == overtime.BINS + 1 < len(frame)
     exact = (frame["y"].to_numpy()[:-1] * np.diff(frame["time_s"])).sum()
     assert (y[:-1] * np.diff(x)).sum() == pytest.approx(exact, rel=1e-9)
 
 
 def test_utilisation_panels_show_what_is_in_service(story):
-    figure = figures.utilisation_over_time([story.load()])
+    figure = overtime.utilisation_over_time([story.load()])
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["V100", "T4"]
     assert figure.get_supylabel() == "GPUs held (% of those in service)"
     x, y = figure.axes[0].lines[0].get_data()
@@ -99,11 +100,12 @@ def test_utilisation_panels_show_what_is_in_service(story):
 
 def test_cost_bars_add_up_and_say_what_is_unknown(story, run_files):
     run = story.load()
-    (axes,) = figures.cost_bars([run]).axes
+    (axes,) = tradeoff.cost_bars([run]).axes
     assert sum(p.get_width() for p in axes.patches) == pytest.approx(cost_usd(run), rel=1e-12)
     unknown = run_files("u").node("T4", 1, None).job("a", 0, 3600).segment("a", 0, 3600, [0]).load()
-    (axes,) = figures.cost_bars([unknown]).axes
-    assert [t.get_text() for t in axes.texts] == [" ≥ 0.00 (price unknown: 1.00 GPU-h of T4)"]
+    (axes,) = tradeoff.cost_bars([unknown]).axes
+    assert [t.get_text() for t in axes.texts] == [" ≥ 0.00"]
+    assert axes.get_figure().get_supxlabel() == "price unknown: 1.00 GPU-h of T4"
 
 
 def test_gantt_draws_each_stretch_in_its_place(story):
@@ -132,10 +134,10 @@ def test_many_runs_and_empty_ones_can_be_drawn(run_files, tmp_path):
     """A run in which nothing ran, one of a single instant, and nine at once (more than there are colours)."""
     empty = run_files("empty").node().job("a", 0, 1, 9, state="rejected", reason="too large").load()
     instant = run_files("instant").node().job("a", 0, 0).segment("a", 0, 0, [0]).load()
-    assert len(figures.draw_all([empty], tmp_path / "e", ["png"])) == 4
-    assert len(figures.draw_all([instant], tmp_path / "i", ["png"])) == 4
-    figures.queue_over_time([empty, instant] * 4 + [empty])
-    figures.jct_cdf([instant] * 9)
+    assert len(figures.draw_all([empty], tmp_path / "e", ["png"])) == 7
+    assert len(figures.draw_all([instant], tmp_path / "i", ["png"])) == 7
+    overtime.queue_over_time([empty, instant] * 4 + [empty])
+    distribution.jct_cdf([instant] * 9)
 
 
 def test_wrong_formats_and_folders_are_said(story, tmp_path):

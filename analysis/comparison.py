@@ -1,0 +1,180 @@
+"""What a comparison found, and how it is shown: sentences, tables for a terminal, a page or a paper, CSV."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from analysis.bootstrap import Interval
+from analysis.formats import NONE, formatted, markdown, printable
+from analysis.tables import human
+from analysis.verdict import decimals, verdict
+
+WIDE = 8
+"""More policies than this stand below each other, not side by side."""
+
+Effects = tuple[Interval, Interval, Interval]
+"""What a policy is against the baseline: ratio of mean JCT, change of mean queueing in s, ratio of cost."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Policies side by side; the first is the baseline.
+
+    Attributes
+    ----------
+    table : one row a policy (a run, or its runs of several seeds: then means over the seeds).
+        Over the paired jobs: jct_mean_s; jct_mean_ratio (mean JCT over the baseline's; of several seeds the geometric
+        mean of their ratios) with its interval jct_ratio_low, jct_ratio_high; jct_p50_s, jct_p99_s; queue_mean_s;
+        queue_change_s (how much longer jobs wait on average than under the baseline) with queue_change_low_s,
+        queue_change_high_s; better_share, worse_share (jobs whose JCT is lower or higher than there); jobs_cost_usd
+        (what these jobs cost) and cost_ratio with cost_ratio_low, cost_ratio_high; on_front (of mean JCT and
+        jobs_cost_usd, see `analysis.paired.pareto`; null: cost unknown).
+        Of the whole run: makespan_s, utilisation, cost_usd, preemptions.
+    paired : jobs finished in all runs (added up over seeds).
+    left_out : jobs finished in some runs but not in all (or not in their traces).
+    rules : what a duration is for each policy.
+    notes : what does not match between the runs, and who left which jobs out, in words.
+    seeds : repetitions (traces or seeds) that all policies have.
+    repeated : what these are: 'seeds', 'traces', or 'repetitions' where neither alone tells them apart.
+    level : of the intervals.
+    effects : for each policy but the first its JCT ratio, change of queueing in s, and cost ratio, with intervals.
+    verdicts : for each policy but the first what it is worth against it, in a sentence.
+    """
+
+    table: pd.DataFrame
+    paired: int
+    left_out: int
+    rules: tuple[str, ...]
+    notes: tuple[str, ...]
+    seeds: int
+    repeated: str
+    level: float
+    effects: tuple[Effects, ...]
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        base, *others = map(str, self.table.index)
+        over = f"{self.seeds} {self.repeated}, " if self.seeds > 1 else ""
+        basis = f"{100 * self.level:g} %, {over}{self.paired:,} jobs"
+        return tuple(verdict(name, base, *one, basis) for name, one in zip(others, self.effects, strict=True))
+
+    @property
+    def text(self) -> str:
+        """The comparison for printing without colour."""
+        if len(self.table) > WIDE:
+            lines = [self._title, *self.verdicts, "", formatted(self.brief), *self._remarks]
+            return "\n".join(line.rstrip("\n") for line in lines) + "\n"
+        out = io.StringIO()
+        Console(file=out, width=max(80, 28 + 26 * len(self.table)), color_system=None, highlight=False).print(
+            self.rich()
+        )
+        return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+    @property
+    def _title(self) -> str:
+        over = f" of {self.seeds} {self.repeated}" if self.seeds > 1 else ""
+        return f"{self.paired:,} jobs{over} finished in all runs; {self.left_out:,} left out"
+
+    @property
+    def _remarks(self) -> list[str]:
+        return [*(f"rule: {text}" for text in dict.fromkeys(self.rules)), *self.notes]
+
+    def rich(self) -> Table:
+        """The comparison as a rich table, a column a policy."""
+        table = Table(title=escape(self._title), title_justify="left", caption_justify="left")
+        table.add_column("", no_wrap=True)
+        for name in self.table.index:
+            table.add_column(escape(str(name)), justify="right", overflow="fold")
+        for label, cells in self._cells().items():
+            table.add_row(label, *cells)
+        table.caption = escape("\n".join([*self.verdicts, *self._remarks]))
+        return table
+
+    def _cells(self) -> dict[str, list[str]]:
+        t = self.table
+
+        def column(name: str, show: Any) -> list[str]:
+            return [NONE if pd.isna(v) else show(v) for v in t[name]]
+
+        def span(v: float) -> str:
+            return f"{v:,.1f}" if v < 59.95 else f"{v:,.1f} ({human(v)})"
+
+        def percent(v: float) -> str:
+            return f"{100 * v:.1f}"
+
+        def usd(name: str) -> list[str]:
+            return ["unknown" if pd.isna(v) else f"{v:,.2f}" for v in t[name]]
+
+        return {
+            "JCT mean (s)": column("jct_mean_s", span),
+            "JCT mean / baseline's": self._ratios("jct_mean_ratio")[0],
+            f"JCT ratio, {100 * self.level:g} % interval": self._ratios("jct_mean_ratio")[1],
+            "JCT median (s)": column("jct_p50_s", span),
+            "JCT 99th percentile (s)": column("jct_p99_s", span),
+            "queueing mean (s)": column("queue_mean_s", span),
+            "jobs better (%)": column("better_share", percent),
+            "jobs worse (%)": column("worse_share", percent),
+            "cost of these jobs (USD)": usd("jobs_cost_usd"),
+            "cost of these / baseline's": self._ratios("cost_ratio")[0],
+            f"cost ratio, {100 * self.level:g} % interval": self._ratios("cost_ratio")[1],
+            "on the Pareto front": column("on_front", lambda v: "yes" if v else "no"),
+            "makespan (s)": column("makespan_s", span),
+            "GPUs held (%)": column("utilisation", percent),
+            "cost (USD)": usd("cost_usd"),
+            "preemptions": column("preemptions", lambda v: f"{v:,.0f}"),
+        }
+
+    def _ratios(self, name: str) -> tuple[list[str], list[str]]:
+        """Ratios and their intervals, a policy each, to as many places as the interval is worth, but three."""
+        low, high = (f"{name.removesuffix('_ratio').removesuffix('_mean')}_ratio_{end}" for end in ("low", "high"))
+        ratios, ends = [], []
+        for v, a, b in self.table[[name, low, high]].itertuples(index=False):
+            places = decimals((b - a) / 2, 3, 3, 6)
+            ratios.append(NONE if pd.isna(v) else f"{v:,.{places}f}")
+            ends.append(NONE if pd.isna(a) else f"{a:,.{places}f} to {b:,.{places}f}")
+        return ratios, ends
+
+    @property
+    def brief(self) -> pd.DataFrame:
+        """What fits a page: a row a policy, ratios with their intervals as text."""
+        t, to = self.table, f"/ {self.table.index[0]} ({100 * self.level:g} % interval)"
+
+        def ratios(name: str) -> list[str]:
+            return [ratio if ends == NONE else f"{ratio} ({ends})"
+                    for ratio, ends in zip(*self._ratios(name), strict=True)]
+
+        return pd.DataFrame(
+            {
+                "JCT mean (s)": t["jct_mean_s"],
+                f"JCT {to}": ratios("jct_mean_ratio"),
+                "JCT p99 (s)": t["jct_p99_s"],
+                "queueing mean (s)": t["queue_mean_s"],
+                "cost (USD)": t["jobs_cost_usd"],
+                f"cost {to}": ratios("cost_ratio"),
+                "on the Pareto front": t["on_front"],
+            },
+            index=t.index.rename("policy"),
+        )
+
+    def csv(self) -> str:
+        """The table as CSV: a row a policy, full precision; empty where unknown."""
+        return formatted(self.table, "csv")
+
+    def formatted(self, kind: str = "text") -> str:
+        """The comparison as 'text', 'csv' (the table, in full), 'markdown' or 'latex' (what fits a page)."""
+        if kind == "text":
+            return self.text
+        if kind == "csv":
+            return self.csv()
+        said = [printable(line) for line in (*self.verdicts, self._title + ".", *self._remarks)]
+        table = formatted(self.brief, kind)
+        if kind == "markdown":
+            return table + "\n" + "".join(f"- {markdown(line)}\n" for line in said)
+        return table + "".join(f"% {line}\n" for line in said)

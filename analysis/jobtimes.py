@@ -1,0 +1,129 @@
+"""Times of jobs: completion, waiting, slowdown, deadlines. NaN for a job that has no such time.
+
+Only jobs that count do so (`Run.counted`): in a measuring window, those submitted in it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analysis.run import FINISHED, Run
+
+SLOWDOWN_BOUND_S = 10.0
+
+
+def in_state(run: Run, *states: str) -> np.ndarray:
+    """bool [jobs]: the job counts and stands so at the end of the run (words of `sim.schema.STATES`)."""
+    found: np.ndarray = pc.is_in(run.tables["jobs"]["state"], pa.array(states)).to_numpy() & run.counted
+    return found
+
+
+def finished(run: Run) -> np.ndarray:
+    """bool [jobs]: the job counts and left after its work, as done, killed or failed (as the trace says it ended)."""
+    return in_state(run, *FINISHED)
+
+
+def jct_s(run: Run) -> np.ndarray:
+    """Job completion time of each job, in s: ``end_s - submit_s``; NaN for a job that did not finish."""
+    return np.where(finished(run), run.column("jobs", "end_s") - run.column("jobs", "submit_s"), np.nan)
+
+
+def run_s(run: Run) -> np.ndarray:
+    """Time that each job held GPUs, in s: ``sum(end_s - begin_s)`` over its segments, overheads included."""
+    return of_jobs(run, run.column("segments", "end_s") - run.column("segments", "begin_s"))
+
+
+def of_jobs(run: Run, per_segment: np.ndarray) -> np.ndarray:
+    """float64 [jobs]: sum of a value of segments over each job's segments."""
+    job = run.segment_job
+    total: np.ndarray = np.bincount(job[job >= 0], weights=per_segment[job >= 0], minlength=len(run.counted))
+    return total
+
+
+def queue_s(run: Run) -> np.ndarray:
+    """Time that each finished job waited, in s: JCT minus the time in its segments; NaN for other jobs.
+
+    Summed as the gaps before the first and between further segments, which is the same number but exactly 0
+    for a job that never waited.
+    """
+    job, n = run.segment_job, len(run.counted)
+    begin, end = run.column("segments", "begin_s"), run.column("segments", "end_s")
+    order = np.lexsort((begin, job))
+    order = order[job[order] >= 0]
+    job, begin, end = job[order], begin[order], end[order]
+    first = np.ones(len(job), dtype=bool)
+    first[1:] = job[1:] != job[:-1]
+    submit = run.column("jobs", "submit_s")
+    ready = np.where(first, submit[job], np.concatenate((begin[:1], end[:-1])))
+    waited = np.bincount(job, weights=begin - ready, minlength=n)
+    last = submit.astype(float)
+    last[job] = end
+    return np.where(finished(run), waited + (run.column("jobs", "end_s") - last), np.nan)
+
+
+def stretch(run: Run) -> np.ndarray:
+    """Slowdown of each finished job without a bound, ``JCT / duration_s``; NaN for other jobs and where that is 0.
+
+    Below 1 where a job ran on GPUs faster than those on which its run time was recorded. Source: Feitelson and
+    Rudolph, "Metrics and Benchmarking for Parallel Job Scheduling", JSSPP 1998 (there 'slowdown').
+    """
+    duration = run.column("jobs", "duration_s")
+    ratio: np.ndarray = jct_s(run) / np.where(duration > 0, duration, np.nan)
+    return ratio
+
+
+def slowdown(run: Run, bound_s: float = SLOWDOWN_BOUND_S) -> np.ndarray:
+    """Bounded slowdown of each finished job, ``max(1, JCT / max(duration_s, bound_s))``; NaN for other jobs.
+
+    `duration_s` is the recorded run time: what the job takes on its reference GPUs with no queue. The bound
+    keeps very short jobs from ruling the mean. Source: Feitelson and Rudolph, "Metrics and Benchmarking for
+    Parallel Job Scheduling", JSSPP 1998.
+    """
+    ratio: np.ndarray = jct_s(run) / np.maximum(run.column("jobs", "duration_s"), bound_s)
+    bounded: np.ndarray = np.maximum(ratio, 1.0)
+    return bounded
+
+
+def makespan_s(run: Run) -> float | None:
+    """First submit to the last time at which a job gave back GPUs, in s; None where nothing ran.
+
+    In a measuring window the first submit of the jobs that count, or the window's begin where none does.
+    """
+    end = run.column("segments", "end_s")
+    submit = run.column("jobs", "submit_s")[run.counted]
+    return float(end.max() - submit.min(initial=np.inf if len(submit) else run.window_s[0])) if len(end) else None
+
+
+def lateness_s(run: Run) -> np.ndarray:
+    """Lateness of each finished job that has a deadline, in s: ``end_s - deadline_s``, negative where early."""
+    return np.where(finished(run), run.column("jobs", "end_s") - run.column("jobs", "deadline_s"), np.nan)
+
+
+def deadline_met(run: Run) -> pd.Series:
+    """Whether each job met its deadline, ``end_s <= deadline_s`` (nullable boolean, a row a job).
+
+    A job met it if it ran to its recorded end by then, whatever the trace calls that end (done, killed, failed:
+    the same work was replayed). It missed it if it was rejected, or is unfinished past it. Null where there is
+    no deadline, the job does not count, or the run or its window ends before the deadline of an unfinished job.
+    """
+    deadline = run.column("jobs", "deadline_s")
+    missed = in_state(run, "rejected") | (in_state(run, "unfinished") & (deadline < run.window_s[1]))
+    known = ~np.isnan(deadline) & (finished(run) | missed)
+    met = pd.array(np.where(known, lateness_s(run) <= 0, False), dtype="boolean")
+    met[~known] = pd.NA
+    return pd.Series(met)
+
+
+def weighted_jct_s(run: Run) -> float | None:
+    """Mean JCT weighted by `priority`, in s: ``sum(w * JCT) / sum(w)`` over finished jobs; None without weights.
+
+    The objective ``sum(w_j C_j)`` of scheduling theory, divided by the weights. Source: Graham et al.,
+    "Optimization and Approximation in Deterministic Sequencing and Scheduling", 1979.
+    """
+    done = finished(run)
+    weight, jct = run.column("jobs", "priority")[done], jct_s(run)[done]
+    total = float(weight.sum()) if len(weight) else 0.0
+    return float(weight @ jct) / total if total > 0 else None

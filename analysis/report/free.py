@@ -1,0 +1,98 @@
+"""What was free, and who waited, at any time of a run: step functions that are asked for many spans of time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analysis.run import Run
+from analysis.series import queue_length
+
+
+class Free:
+    """GPUs free in a run, by type and on the fullest and emptiest node.
+
+    A state is that after all events of its instant and holds until the next. GPUs of a node that is out of service
+    are not free. Everything is kept in 1/1000 GPU, as integers: what is taken and given back leaves nothing.
+
+    Attributes
+    ----------
+    times_s : float64 [times], strictly increasing; the first is the run's first submit or earlier.
+    by_type : int64 [times, types], free of each type of `run.types`.
+    """
+
+    def __init__(self, run: Run) -> None:
+        held, outages = run.held, run.outages
+        milli = run.column("nodes", "gpus").astype(np.int64) * 1000
+        down = outages["node"].to_numpy(np.int64)
+        back = np.isfinite(outages["up_s"].to_numpy())
+        nodes = np.arange(len(milli))
+        begin, end = run.column("segments", "begin_s")[held.segment], run.column("segments", "end_s")[held.segment]
+        when = np.concatenate((np.full(len(milli), run.window_s[0]), begin, end,
+                               outages["down_s"].to_numpy(), outages["up_s"].to_numpy()[back]))
+        node = np.concatenate((nodes, held.node, held.node, down, down[back]))
+        change = np.concatenate((milli, -held.milli, held.milli, -milli[down], milli[down[back]]))
+        self.times_s, rank = np.unique(when, return_inverse=True)
+        kind = run.node_type[node]
+        self.by_type = np.stack([
+            np.cumsum(np.bincount(rank[kind == k], weights=change[kind == k], minlength=len(self.times_s)))
+            for k in range(len(run.types))
+        ], axis=1).astype(np.int64)
+        # What is free on each node: events by node, then time; of one instant the state after the last counts.
+        self._key = node * len(self.times_s) + rank
+        order = np.argsort(self._key, kind="stable")
+        self._key, after = self._key[order], np.cumsum(change[order])
+        last = np.append(self._key[1:] != self._key[:-1], True)
+        self._key, after = self._key[last], after[last]
+        owner = self._key // len(self.times_s)
+        first = np.searchsorted(owner, nodes)  # every node has an event: that with which its GPUs come
+        self._after = after - np.concatenate(([0], after))[first][owner]
+        in_time = np.argsort(self._key % len(self.times_s), kind="stable")
+        self._rank, self._node, self._free = (
+            (self._key % len(self.times_s))[in_time], owner[in_time], self._after[in_time]
+        )
+        self._kind = run.node_type
+
+    def _ranks(self, begin_s: float, end_s: float) -> tuple[int, int]:
+        """Rank of the state that holds at `begin_s`, and of the first that no longer holds before `end_s`."""
+        low = max(int(np.searchsorted(self.times_s, begin_s, side="right")) - 1, 0)
+        return low, max(int(np.searchsorted(self.times_s, end_s)), low + 1)
+
+    def best(self, begin_s: float, end_s: float, allowed: np.ndarray) -> float:
+        """The most GPUs of the allowed types that were free at once in the span.
+
+        Parameters
+        ----------
+        allowed : bool [types].
+        """
+        low, high = self._ranks(begin_s, end_s)
+        return float(self.by_type[low:high, allowed].sum(axis=1).max()) / 1000.0
+
+    def best_node(self, begin_s: float, end_s: float, allowed: np.ndarray) -> float:
+        """The most GPUs that were free at once on one node of an allowed type in the span."""
+        low, high = self._ranks(begin_s, end_s)
+        mine = np.flatnonzero(allowed[self._kind])
+        at = np.searchsorted(self._key, mine * len(self.times_s) + low, side="right") - 1
+        top = int(self._after[at].max(initial=0))
+        first, past = np.searchsorted(self._rank, [low + 1, high])
+        later = self._free[first:past][allowed[self._kind[self._node[first:past]]]]
+        return max(top, int(later.max(initial=0))) / 1000.0
+
+    def enough_s(self, begin_s: float, end_s: float, allowed: np.ndarray, gpus: float) -> float:
+        """For how long at least `gpus` of the allowed types were free in the span, wherever they were, in s."""
+        low, high = self._ranks(begin_s, end_s)
+        edges = np.append(np.maximum(self.times_s[low:high], begin_s), end_s)
+        there = self.by_type[low:high, allowed].sum(axis=1) >= round(1000 * gpus)
+        return float(np.diff(edges)[there].sum())
+
+
+class Waiting:
+    """How many jobs waited at a time: `analysis.series.queue_length`."""
+
+    def __init__(self, run: Run) -> None:
+        frame = queue_length(run)
+        self._time_s, self._count = frame["time_s"].to_numpy(), frame["all"].to_numpy()
+
+    def at(self, time_s: float) -> int:
+        """Jobs that waited after all events of that instant."""
+        where = int(np.searchsorted(self._time_s, time_s, side="right")) - 1
+        return int(self._count[where]) if where >= 0 else 0

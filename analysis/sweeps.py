@@ -1,0 +1,159 @@
+"""A sweep, loaded from its folder: its axes, its tables put together, and what failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from analysis.run import RunError
+from traces.errors import did_you_mean
+
+LAYOUT = 1
+"""Version of the folder's layout that is read."""
+
+_READ = {"int64": int, "double": float, "bool": bool, "string": str}
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """A sweep's folder.
+
+    Attributes
+    ----------
+    path : the folder.
+    info : `sweep.json`.
+    records : record of each cell of the sweep that was played, by id; what else lies in the folder is not read.
+    """
+
+    path: Path
+    info: Mapping[str, Any]
+    records: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def axes(self) -> dict[str, list[Any]]:
+        """Name of each setting that varies -> its values, in the order of the file (None: not set)."""
+        return {name: list(values) for name, values in self.info["axes"].items()}
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Name of each setting that varies -> its column in the tables."""
+        return dict(self.info["columns"])
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """One row a cell of the sweep, in its order.
+
+        Columns: cell, the axes; state (done, failed, waiting), error; wall_s, cpu_s, peak_mib (NaN: unknown), worker.
+        """
+        rows = []
+        for cell in self.info["cells"]:
+            record = self.records.get(cell, {})
+            axes = record.get("axes", {})
+            rows.append({
+                "cell": cell,
+                **{column: axes.get(name) for name, column in self.columns.items()},
+                "state": record.get("state", "waiting"),
+                "error": record.get("error", ""),
+                **{name: float(record.get(name, "nan")) for name in ("wall_s", "cpu_s", "peak_mib")},
+                "worker": record.get("worker", ""),
+            })
+        return pd.DataFrame(rows)
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The cells that failed, with their errors."""
+        return self.cells[self.cells["state"] == "failed"].reset_index(drop=True)
+
+    def table(self, name: str = "metrics") -> pd.DataFrame:
+        """A table of all cells that are done, put together in the order of the sweep: `metrics`, or one that was kept.
+
+        Each row has its cell, its policy (text) and its value of each axis; a column that a cell has no values of is
+        null there. The axis of a policy stands where it stands among the axes.
+
+        Raises
+        ------
+        RunError
+            The sweep does not keep such a table, a file is damaged, or no cell is done.
+        """
+        frame: pd.DataFrame = self.arrow(name).to_pandas()
+        return frame
+
+    def arrow(self, name: str = "metrics") -> pa.Table:
+        """The same as an Arrow table."""
+        kept = ["metrics", *(table for table in self.info["tables"] if table != "runs")]
+        if name not in kept:
+            raise RunError("the sweep does not keep this table", where=str(self.path), got=name, todo=did_you_mean(
+                name, kept) or "Name it in [results] tables, and sweep again.", allowed=", ".join(kept))
+        done = [cell for cell in self.info["cells"] if self.records.get(cell, {}).get("state") == "done"]
+        if not done:
+            raise RunError("no cell is done", where=str(self.path), todo="See its failed cells: hetsim sweep FILE.")
+        files = {file.stem: file for file in (self.path / name).glob("policy=*/[!.]*.parquet")}
+        parts = [str(files[cell]) for cell in done if cell in files]
+        if len(parts) < len(done):
+            raise RunError("a file is missing", where=str(self.path / name), todo="Sweep again: it makes what lacks.",
+                           got=next(cell for cell in done if cell not in files))
+        try:
+            schemas = [pq.read_schema(file) for file in parts]
+            policy = pa.field("policy", pa.string())
+            schema = pa.unify_schemas([*schemas, pa.schema([policy])], promote_options="permissive")
+            hive = ds.partitioning(pa.schema([policy]), flavor="hive")
+            table = ds.dataset(parts, schema=schema, partitioning=hive, partition_base_dir=str(self.path / name)) \
+                .to_table()
+        except (pa.ArrowException, OSError) as error:
+            raise RunError("not readable as Parquet (truncated or damaged)", where=str(self.path / name),
+                           got=str(error).split("\n")[0], todo="Remove it, and sweep again.") from None
+        axes = [column for column in self.columns.values() if column != "policy"]
+        front = ["cell", "policy", *axes] if "policy" not in self.columns else ["cell", *self.columns.values()]
+        return table.select([*front, *(column for column in table.column_names if column not in front)])
+
+
+def load_sweep(folder: str | Path) -> Sweep:
+    """Load a sweep's folder.
+
+    Raises
+    ------
+    RunError
+        No such folder, not one that `hetsim sweep` has written, or of another layout.
+    """
+    path = Path(folder)
+    file = path / "sweep.json"
+    if not file.is_file():
+        raise RunError("no sweep", where=str(path), allowed="a folder with sweep.json",
+                       todo="Name a folder that `hetsim sweep` has written.")
+    info = _json(file)
+    if info.get("layout") != LAYOUT:
+        raise RunError("a sweep of another layout", where=str(file), got=info.get("layout"), allowed=str(LAYOUT),
+                       todo="Read it with the version that wrote it, or sweep again.")
+    info["axes"] = {name: [_read(info["kinds"][name], one) for one in values] for name, values in info["axes"].items()}
+    records = {}
+    for cell in info["cells"]:
+        record = path / "cells" / f"{cell}.json"
+        if record.is_file():
+            records[cell] = _json(record)
+            axes = records[cell]["axes"].items()
+            records[cell]["axes"] = {name: _read(info["kinds"].get(name, "string"), one) for name, one in axes}
+    return Sweep(path, info, records)
+
+
+def _read(kind: str, value: Any) -> Any:
+    """A value of an axis out of JSON, which has infinity as text."""
+    return None if value is None else _READ[kind](value)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError("not readable as JSON", where=str(file), got=str(error), todo="Sweep again.") from None
+    if not isinstance(content, dict):
+        raise RunError("not a JSON object", where=str(file), got=type(content).__name__, todo="Sweep again.")
+    return content

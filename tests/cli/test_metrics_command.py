@@ -1,0 +1,85 @@
+"""`hetsim metrics`: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+
+@pytest.fixture
+def played(hetsim):
+    """The run `one`: three jobs on two V100 of one node."""
+    said = hetsim("run", "--policy", "fifo", "--trace", "jobs.csv", "--work", "recorded", "--cluster", "v100:1x2",
+                  "--out", "one", "--quiet")
+    assert said.code == 0, said.err
+    return hetsim
+
+
+def test_a_line_a_measure_with_unit_and_meaning(played):
+    said = played("metrics", "one")
+    assert said.code == 0
+    line = next(line for line in said.out.splitlines() if line.startswith("jct_mean_s"))
+    assert "job completion time, mean" in line
+    assert " s " in line
+
+
+def test_json_has_every_measure_in_full(played):
+    from analysis.metrics import MEASURES, measures
+    from analysis.run import load_run
+
+    row = json.loads(played("metrics", "one", "--json").out)["fifo"]
+    assert list(row) == list(MEASURES)
+    assert row == measures(load_run("one"))
+
+
+def test_a_window_says_which_jobs_count(played):
+    said = played("metrics", "one", "--warmup", "10s", "--json")
+    row = json.loads(said.out)["fifo"]
+    assert (row["jobs"], row["window"]["jobs_there_at_begin"]) == (2, 1)
+    assert "2 jobs submitted in it count" in played("metrics", "one", "--from", "10").err
+
+
+@pytest.mark.parametrize(("by", "first"), [("user", ""), ("vc", ""), ("gpu_type", "V100"), ("job", "a")])
+def test_tables_by_group(played, by, first):
+    rows = json.loads(played("metrics", "one", "--by", by, "--json").out)["fifo"]
+    assert rows[0]["job_id" if by == "job" else by] == first
+    assert played("metrics", "one", "--by", by).code == 0
+
+
+def test_csv_reads_back_and_is_not_overwritten(played):
+    assert played("metrics", "one", "--by", "job", "--csv", "jobs.out.csv").code == 0
+    table = pd.read_csv("jobs.out.csv", dtype={"job_id": str})
+    assert table.columns[:3].tolist() == ["run", "job_id", "jct_s"]
+    assert table["job_id"].tolist() == ["a", "b", "c"]
+    again = played("metrics", "one", "--csv", "jobs.out.csv")
+    assert (again.code, "is there already" in again.err) == (2, True)
+    assert played("metrics", "one", "--csv", "jobs.out.csv", "--force").code == 0
+    assert pd.read_csv("jobs.out.csv")["jobs"].tolist() == [3]
+
+
+def test_a_price_and_what_is_paid_for(played):
+    row = json.loads(played("metrics", "one", "--price", "on-demand", "--per", "node", "--json").out)["fifo"]
+    assert row["cost_on_demand_per_node_usd"] >= row["cost_on_demand_usd"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--by", "users"), "did you mean 'user'"),
+        (("--fairness", "men"), "did you mean 'mean'"),
+        (("--price", "spott"), "did you mean 'spot'"),
+        (("--per", "nodes"), "did you mean 'node'"),
+        (("--warmup", "a while"), "10% of the time of submissions"),
+        (("--to", "99d"), "within the run"),
+    ],
+)
+def test_what_is_asked_wrongly_is_said_with_exit_code_2(played, arguments, says):
+    said = played("metrics", "one", *arguments)
+    assert said.code == 2
+    assert says in " ".join(said.err.split())
+
+
+def test_help_has_examples(hetsim):
+    assert "hetsim metrics runs --warmup 10%" in hetsim("metrics", "--help").out

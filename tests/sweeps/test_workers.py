@@ -1,0 +1,72 @@
+"""Worker processes: the same bytes by however many, and nothing lost when one is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from sim.sweeps.cell import Outcome, Task
+from sim.sweeps.executors import DEATHS, Here, Processes
+from sim.sweeps.store import columns_of
+from tests.sweeps.conftest import content, played
+
+EIGHT = 'policy = ["fifo", "srtf"]\nseed = [0, 1, 2, 3]'
+
+
+class KillsOne(Processes):
+    """Workers of which one is killed while it plays."""
+
+    killed = 0
+
+    def outcomes(self, tasks: Iterator[Task]) -> Iterator[Outcome]:
+        for number, outcome in enumerate(super().outcomes(tasks)):
+            if number == 1:
+                os.kill(next(iter(self._at_work.values())).process.pid, signal.SIGKILL)
+                self.killed += 1
+            yield outcome
+
+
+class Bomb:
+    """What ends the process that unpacks it."""
+
+    def __reduce__(self):
+        return os._exit, (3,)
+
+
+def test_p64_the_number_of_workers_changes_no_byte_and_a_killed_one_loses_nothing(grid):
+    """1, 2 and 4 of them; of the two, one is killed in the middle of a cell, which is played again."""
+    made = grid(EIGHT)
+    played(made, "one", Here)
+    two, four = KillsOne(2), Processes(4)
+    for folder, executor in (("two", two), ("four", four)):
+        now = played(made, folder, lambda executor=executor: executor)
+        assert (now.done, now.failed) == (8, [])
+        assert content(folder) == content("one")
+    assert two.killed == 1
+
+
+def test_a_cell_that_ends_its_worker_twice_has_failed_and_others_go_on(grid):
+    made = grid("seed = [0, 1]")
+    tasks = [Task(cell.id, cell.config, columns_of(made, cell), (), cell.sources, os.getcwd()) for cell in made.cells]
+    executor = Processes(1)
+    try:
+        outcomes = list(executor.outcomes(iter([replace(tasks[0], config=Bomb()), tasks[1]])))
+    finally:
+        executor.close()
+    assert [(outcome.cell, outcome.error) for outcome in outcomes] == [
+        (tasks[0].cell, f"its worker ended {DEATHS} times (exit code 3)"), (tasks[1].cell, "")]
+
+
+def test_closing_ends_the_workers(grid):
+    made = grid("seed = [0, 1]")
+    tasks = (Task(cell.id, cell.config, (), (), cell.sources, os.getcwd()) for cell in made.cells)
+    executor = Processes(1)
+    next(executor.outcomes(tasks))
+    (pid,) = executor.pids
+    executor.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
