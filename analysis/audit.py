@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis import accounts, form, laws
-from analysis.facts import Facts, Finding, Violation
+from analysis.laws import accounts, conduct, form
+from analysis.laws.facts import Facts, Finding, Violation
 from analysis.run import Run
 
 Law = Callable[[Facts], Finding]
@@ -26,17 +26,17 @@ FORM: dict[str, Law] = {
     "nodes and GPUs are numbered as counted": form.nodes_counted,
 }
 CONDUCT: dict[str, Law] = {
-    "time goes forward": laws.time_forward,
-    "no job starts before its submit": laws.after_submit,
-    "segments of a job do not overlap": laws.no_overlap,
-    "a change of speed moves nothing": laws.speed_changes,
-    "no GPU is used above 1000 milli": laws.gpu_capacity,
-    "virtual clusters keep to their quotas": laws.quotas_kept,
-    "slots agree with nodes": laws.slots_agree,
-    "gangs are whole": laws.gangs_whole,
-    "nothing runs on a node that is down": laws.nodes_up,
-    "jobs run on types that they allow": laws.types_allowed,
-    "a gang lies on one GPU type": laws.one_type,
+    "time goes forward": conduct.time_forward,
+    "no job starts before its submit": conduct.after_submit,
+    "segments of a job do not overlap": conduct.no_overlap,
+    "a change of speed moves nothing": conduct.speed_changes,
+    "no GPU is used above 1000 milli": conduct.gpu_capacity,
+    "virtual clusters keep to their quotas": conduct.quotas_kept,
+    "slots agree with nodes": conduct.slots_agree,
+    "gangs are whole": conduct.gangs_whole,
+    "nothing runs on a node that is down": conduct.nodes_up,
+    "jobs run on types that they allow": conduct.types_allowed,
+    "a gang lies on one GPU type": conduct.one_type,
     "work of a segment is time times rate": accounts.segment_work,
     "work of a finished job is what it asked": accounts.job_work,
     "first start and end are those of the segments": accounts.job_times,

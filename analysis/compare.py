@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from analysis.bootstrap import Interval
-from analysis.comparison import Comparison, Effects
-from analysis.matching import Matched, matched
+from analysis.comparing.bootstrap import Interval
+from analysis.comparing.comparison import Comparison, Effects
+from analysis.comparing.matching import Matched, matched
+from analysis.comparing.repetitions import measured_when, repeated, repetitions
 from analysis.metrics import cost_usd, makespan_s, preemptions, utilisation
 from analysis.paired import check_level, effects, pareto
-from analysis.repetitions import measured_when, repeated, repetitions
 from analysis.run import Run, RunError, labels
 from analysis.tables import rule
 

@@ -1,6 +1,6 @@
 """Figures, drawn from a run's tables only: PNG and PDF of the same bytes for the same run.
 
-`FIGURES` names each: a function from runs and a width to a Figure of its own, which `analysis.style.save` writes.
+`FIGURES` names each: a function from runs and a width to a Figure of its own, which `style.save` writes.
 `draw_all` draws those that are asked for.
 """
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from analysis.distribution import jct_cdf, queueing, rho_cdf
-from analysis.gantt import MAX_GANTT_BARS, bars_of, gantt
-from analysis.overtime import overview, queue_over_time, utilisation_over_time
-from analysis.planfigure import plan_of
+from analysis.drawing.distribution import jct_cdf, queueing, rho_cdf
+from analysis.drawing.gantt import MAX_GANTT_BARS, bars_of, gantt
+from analysis.drawing.overtime import overview, queue_over_time, utilisation_over_time
+from analysis.drawing.planfigure import plan_of
+from analysis.drawing.style import FORMATS, WIDTHS_IN, save
+from analysis.drawing.tradeoff import cost_bars, pareto
 from analysis.run import Run, RunError, labels
-from analysis.style import FORMATS, WIDTHS_IN, save
-from analysis.tradeoff import cost_bars, pareto
 from traces.errors import did_you_mean
 
 MAX_RUNS = 12
@@ -89,7 +89,7 @@ def _gantts(runs: Sequence[Run], width_in: float, asked: bool) -> dict[str, Figu
 def draw_plan(
     run: Run, job_id: str, out_dir: str | Path, formats: Sequence[str] = FORMATS, width: str = "medium"
 ) -> list[Path]:
-    """Draw the plans of a job of a run (`analysis.planfigure.plan_of`) into a folder; return the files.
+    """Draw the plans of a job of a run (`analysis.drawing.planfigure.plan_of`) into a folder; return the files.
 
     Raises
     ------

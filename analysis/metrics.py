@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.breakdown import by_group, by_type, free_parts, per_job
-from analysis.costs import cost, cost_known, cost_known_usd, cost_usd
-from analysis.energy import energy_held_kwh, energy_kwh
-from analysis.fairness import jain_index, rho
-from analysis.gputime import capacity_gpu_s, gpu_hours, held_gpu_s, ratio, utilisation, wasted_gpu_s, work
-from analysis.jobtimes import (
+from analysis.measure.breakdown import by_group, by_type, free_parts, per_job
+from analysis.measure.costs import cost, cost_known, cost_known_usd, cost_usd
+from analysis.measure.energy import energy_held_kwh, energy_kwh
+from analysis.measure.fairness import jain_index, rho
+from analysis.measure.gputime import capacity_gpu_s, gpu_hours, held_gpu_s, ratio, utilisation, wasted_gpu_s, work
+from analysis.measure.jobtimes import (
     deadline_met,
     finished,
     in_state,
@@ -31,10 +31,10 @@ from analysis.jobtimes import (
     stretch,
     weighted_jct_s,
 )
-from analysis.load import offered_load
-from analysis.measures import ALL_LEVELS, MEASURES, Measure
+from analysis.measure.load import offered_load
+from analysis.measure.measures import ALL_LEVELS, MEASURES, Measure
+from analysis.measure.series import gpus_in_use, queue_length
 from analysis.run import Run
-from analysis.series import gpus_in_use, queue_length
 from sim.hardware import PRICE_KINDS
 from sim.schema import STATES
 
@@ -93,7 +93,7 @@ def preemptions(run: Run) -> int:
 def measures(run: Run, n: str = "mean") -> dict[str, float | int | None]:
     """The run as one flat row: every measure of `MEASURES`, in that order; None where it has no value.
 
-    `n`: which number of jobs finish-time fairness divides the cluster by, see `analysis.fairness.rho`.
+    `n`: which number of jobs finish-time fairness divides the cluster by, see `analysis.measure.fairness.rho`.
     All of it follows from the tables, so that equal runs have equal rows; the simulator's own time is in `summary`.
     """
     job = per_job(run, n)

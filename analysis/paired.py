@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.bootstrap import Interval, bootstrap, interval
+from analysis.comparing.bootstrap import Interval, bootstrap, interval
 from analysis.run import RunError
 from traces.errors import did_you_mean
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from analysis.load import offered_load
+from analysis.measure.load import offered_load
 from analysis.metrics import cost_known_usd, end_reasons, summary
 from analysis.run import Run, labels
 from analysis.window import in_words

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from analysis.measure.series import capacity, gpus_in_use, queue_length
 from analysis.run import Run, RunError, explode
-from analysis.series import capacity, gpus_in_use, queue_length
 from traces.errors import did_you_mean
 
 US_PER_S = 1_000_000

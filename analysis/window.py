@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.gputime import work
+from analysis.measure.gputime import work
 from analysis.run import Run, RunError
 
 
@@ -28,7 +28,7 @@ def windowed(run: Run, begin_s: float, end_s: float) -> Run:
     - A job that had not left when the window closed is unfinished, its JCT unknown (censored on the right): a window
       much shorter than the longest JCT measures the short jobs.
     - Segments are cut. Overhead is at a segment's start, then lasting work, then work that is lost later
-      (`analysis.gputime.work`); each is what the window has of it, so that in each segment ``work_done = max(0, end_s
+      (`gputime.work`); each is what the window has of it, so that in each segment ``work_done = max(0, end_s
       - begin_s - overhead_s) * rate``, and `work_lost` is put where the lost work was done, not where it was lost.
       A segment cut at the window's end ends with 'horizon'; one that ends in the window keeps its reason, so that a
       preemption or a failure at time t counts in the window with ``begin_s < t <= end_s``.

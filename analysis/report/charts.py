@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.distribution import WHISKERS, curve, gpus_asked, size_classes
+from analysis.drawing.distribution import WHISKERS, curve, gpus_asked, size_classes
+from analysis.drawing.overtime import MAX_PANELS, sampled, share_held
+from analysis.drawing.style import COLOURS, DASHES, MARKS, time_unit
+from analysis.measure.series import queue_length
 from analysis.metrics import cost_usd, gpu_hours, held_gpu_s
-from analysis.overtime import MAX_PANELS, sampled, share_held
 from analysis.run import Run
-from analysis.series import queue_length
-from analysis.style import COLOURS, DASHES, MARKS, time_unit
 
 MARKERS = {
     "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "P": "cross", "X": "x",
@@ -45,7 +45,7 @@ def distribution(values: np.ndarray) -> dict[str, list[float]] | None:
 def waits(runs: Sequence[Run], queue_s: Sequence[np.ndarray]) -> dict[str, Any]:
     """Queueing of finished jobs by GPUs asked for: a row a run of boxes (None: no such job), a box a class.
 
-    A box: the percentiles `analysis.distribution.WHISKERS`, the mean, and the number of jobs.
+    A box: the percentiles `analysis.drawing.distribution.WHISKERS`, the mean, and the number of jobs.
     """
     sizes = [np.where(gpus_asked(run) >= 1, np.ceil(gpus_asked(run)), 0).astype(np.int64) for run in runs]
     done = [np.isfinite(waited) for waited in queue_s]

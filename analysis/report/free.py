@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from analysis.measure.series import queue_length
 from analysis.run import Run
-from analysis.series import queue_length
 
 
 class Free:
@@ -86,7 +86,7 @@ class Free:
 
 
 class Waiting:
-    """How many jobs waited at a time: `analysis.series.queue_length`."""
+    """How many jobs waited at a time: `analysis.measure.series.queue_length`."""
 
     def __init__(self, run: Run) -> None:
         frame = queue_length(run)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from analysis.compare import compare
-from analysis.gputime import utilisation
-from analysis.measures import MEASURES
-from analysis.repetitions import repetitions
+from analysis.comparing.repetitions import repetitions
+from analysis.measure.gputime import utilisation
+from analysis.measure.measures import MEASURES
 from analysis.report import html
 from analysis.report.settings import Row, origins, resolved
 from analysis.run import Run, RunError

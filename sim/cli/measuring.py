@@ -99,7 +99,7 @@ def _text(rows: Mapping[str, Mapping[str, Any]]) -> str:
     import pandas as pd
 
     from analysis.formats import formatted
-    from analysis.measures import MEASURES
+    from analysis.measure.measures import MEASURES
 
     names = [name for name in dict.fromkeys(name for row in rows.values() for name in row) if name != "window"]
     frame = pd.DataFrame(

@@ -151,7 +151,7 @@ def _write(out: Path, answer: dict[str, Any], rows: list[dict[str, Any]]) -> Non
 
     import pandas as pd
 
-    from analysis.recommendation import draw
+    from analysis.drawing.recommendation import draw
 
     part = out.with_name(f".{out.name}.{os.getpid()}")
     part.mkdir()

@@ -94,7 +94,7 @@ class Asked(Figure):
         return [code_hash(), self.path.read_text("utf-8-sig")]
 
     def draw(self, out: Path) -> list[Path]:
-        from analysis.perffigure import draw
+        from analysis.drawing.perffigure import draw
 
         out.mkdir(parents=True, exist_ok=True)
         return draw(self.experiment.rows(), self.experiment.figure, out, self.name)
@@ -104,7 +104,7 @@ class Swept(Figure):
     """One with [sweep]."""
 
     def __init__(self, path: Path) -> None:
-        from analysis.measures import MEASURES
+        from analysis.measure.measures import MEASURES
         from sim.experiment import check_names, drawings
         from sim.sweeps.grid import read_grid
 
@@ -130,7 +130,7 @@ class Swept(Figure):
         return [*(drawing.model_dump_json() for drawing in self.drawings), *(cells["cell"] + cells["state"])]
 
     def draw(self, out: Path) -> list[Path]:
-        from analysis.sweepfigure import draw
+        from analysis.drawing.sweepfigure import draw
         from analysis.sweeps import load_sweep
 
         sweep = load_sweep(self.folder)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.measures import MEASURES
+from analysis.measure.measures import MEASURES
 from sim import schema
 from sim.config import RunConfig, config_of
 from sim.replay import Replay

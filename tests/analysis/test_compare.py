@@ -8,8 +8,8 @@ import io
 import pytest
 from rich.console import Console
 
-from analysis.bootstrap import interval
 from analysis.compare import compare
+from analysis.comparing.bootstrap import interval
 from analysis.run import RunError
 from analysis.tables import human, notices, summary_table
 

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
-from analysis.costs import UNITS, cost, cost_known, paid_gpu_s
-from analysis.energy import energy_by_type_kwh, energy_held_kwh, energy_kwh
+from analysis.measure.costs import UNITS, cost, cost_known, paid_gpu_s
+from analysis.measure.energy import energy_by_type_kwh, energy_held_kwh, energy_kwh
 from analysis.run import RunError
 from tests.analysis.smallruns import HORIZON_S, free_at, small_run
 

@@ -13,11 +13,12 @@ import matplotlib
 import numpy as np
 import pytest
 
-from analysis import distribution, figures, overtime, tradeoff
-from analysis.gantt import gantt
+from analysis import figures
+from analysis.drawing import distribution, overtime, tradeoff
+from analysis.drawing.gantt import gantt
+from analysis.drawing.style import save
 from analysis.metrics import cost_usd, jct_s
 from analysis.run import RunError
-from analysis.style import save
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -124,7 +125,7 @@ def test_gantt_refuses_what_it_cannot_draw(story, many_jobs, monkeypatch):
         gantt(run, 50, 50)
     with pytest.raises(RunError, match="unknown rows"):
         gantt(run, rows="rack")
-    monkeypatch.setattr("analysis.gantt.MAX_GANTT_BARS", 3)
+    monkeypatch.setattr("analysis.drawing.gantt.MAX_GANTT_BARS", 3)
     with pytest.raises(RunError, match="too many stretches"):
         gantt(run)
     assert len(gantt(run, 110, 140).axes[0].collections[0].get_paths()) == 2

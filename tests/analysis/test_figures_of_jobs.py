@@ -7,13 +7,13 @@ import pytest
 from matplotlib.transforms import Bbox
 
 from analysis import figures
-from analysis.distribution import curve, queueing, rho_cdf
+from analysis.drawing.distribution import curve, queueing, rho_cdf
+from analysis.drawing.overtime import overview
+from analysis.drawing.planfigure import plan_of
+from analysis.drawing.style import WIDTHS_IN
+from analysis.drawing.tradeoff import pareto
 from analysis.metrics import finished, per_job, queue_s
-from analysis.overtime import overview
-from analysis.planfigure import plan_of
 from analysis.run import RunError
-from analysis.style import WIDTHS_IN
-from analysis.tradeoff import pareto
 from analysis.window import windowed
 
 

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
-from analysis.load import offered_load
+from analysis.measure.load import offered_load
+from analysis.measure.series import averages, capacity, gpus_in_use, queue_length, steps
 from analysis.run import load_run
-from analysis.series import averages, capacity, gpus_in_use, queue_length, steps
 
 SUMMARY_KEYS = [
     "jobs_done",

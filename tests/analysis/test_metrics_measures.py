@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
-from analysis.jobtimes import of_jobs
-from analysis.occupancy import fragmented_gpu_s, free_gpu_s, partly_free_gpu_s, stranded_gpu_s
+from analysis.measure.jobtimes import of_jobs
+from analysis.measure.occupancy import fragmented_gpu_s, free_gpu_s, partly_free_gpu_s, stranded_gpu_s
+from analysis.measure.series import queue_length
 from analysis.run import Run
-from analysis.series import queue_length
 from tests.analysis.smallruns import HORIZON_S, free_at, small_run, waits_at
 
 relaxed = settings(
@@ -319,7 +319,7 @@ def test_little_law_and_the_mean_wait_of_an_m_m_1_queue(run_files):
 def test_the_page_of_metrics_has_the_table_of_measures():
     from pathlib import Path
 
-    from analysis.measures import markdown
+    from analysis.measure.measures import markdown
 
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
-    assert markdown() in page, "python -m analysis.measures"
+    assert markdown() in page, "python -m analysis.measure.measures"

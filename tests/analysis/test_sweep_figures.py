@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.bootstrap import interval
+from analysis.comparing.bootstrap import interval
+from analysis.drawing.style import WIDTHS_IN
+from analysis.drawing.sweepfigure import draw, figure_of
+from analysis.drawing.sweeptable import drawn
 from analysis.run import RunError
-from analysis.style import WIDTHS_IN
-from analysis.sweepfigure import draw, figure_of
-from analysis.sweeptable import drawn
 
 POLICIES, LOADS, SEEDS, TRACES = ["las", "fifo", "srtf"], [0.5, 0.9, 1.2], [0, 1, 2, 3], ["philly", "pai"]
 

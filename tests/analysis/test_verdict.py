@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.bootstrap import Interval
-from analysis.verdict import change, verdict
+from analysis.comparing.bootstrap import Interval
+from analysis.comparing.verdict import change, verdict
 
 NONE = np.nan
 

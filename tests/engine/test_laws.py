@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.audit import audit
+from analysis.measure.series import gpus_in_use
 from analysis.run import load_run
-from analysis.series import gpus_in_use
 from policies.registry import find, names
 from sim.cluster import ClusterSpec
 from sim.kernels.placement import RULES

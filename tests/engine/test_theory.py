@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.measure.series import gpus_in_use, queue_length
 from analysis.run import Run
-from analysis.series import gpus_in_use, queue_length
 from sim.simulate import RunResult
 from tests.helpers import jobs, nodes, run
 from traces.trace import Trace

@@ -66,7 +66,7 @@ def test_the_code_that_counts_is_that_which_tables_depend_on():
             "analysis/run.py", "sim/sweeps/cell.py", "traces/load.py", "policies/srtf.py",
             "sim/presets/gavel.toml"} <= names
     assert not [name for name in names if name.startswith(("sim/cli/", "analysis/report/"))]
-    assert not names & {"analysis/figures.py", "analysis/style.py", "sim/sweeps/executors.py"}
+    assert not names & {"analysis/figures.py", "analysis/drawing/style.py", "sim/sweeps/executors.py"}
 
 
 def test_imports_are_found_as_a_parser_finds_them():

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from analysis.bootstrap import interval
-from analysis.distribution import curve
+from analysis.comparing.bootstrap import interval
+from analysis.drawing.distribution import curve
 from analysis.paired import pareto, ratio_of_means
 from analysis.run import RunError
 from traces.errors import did_you_mean

@@ -12,8 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
+from analysis.drawing.style import COLOURS, FORMATS, look, save, style, time_unit
 from analysis.run import RunError
-from analysis.style import COLOURS, FORMATS, look, save, style, time_unit
 
 SIZE_IN = (7.2, 7.4)
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

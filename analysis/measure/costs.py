@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.gputime import capacity_gpu_s, held_gpu_s
-from analysis.occupancy import node_states
+from analysis.measure.gputime import capacity_gpu_s, held_gpu_s
+from analysis.measure.occupancy import node_states
 from analysis.run import Run, RunError
 from sim.hardware import PRICE_KINDS
 from traces.errors import did_you_mean

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from analysis.overtime import clock
+from analysis.drawing.overtime import clock
+from analysis.drawing.style import WIDTH_IN, new_figure, style, time_unit
 from analysis.run import Run, RunError, explode
-from analysis.style import WIDTH_IN, new_figure, style, time_unit
 
 PALETTE = ("#56B4E9", "#E69F00", "#7FC8A9", "#CC79A7", "#F0E442", "#8FA8D6", "#E8916A", "#BDBDBD")
 """Tints on which black text is legible."""

@@ -10,8 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
+from analysis.drawing.style import COLOURS, FORMATS, HATCHES, legend, look, new_figure, save, style
 from analysis.run import RunError
-from analysis.style import COLOURS, FORMATS, HATCHES, legend, look, new_figure, save, style
 
 LABELS = {
     "samples_per_s": "samples a second", "iteration_s": "iteration (s)", "allreduce_s": "all-reduce (s)",

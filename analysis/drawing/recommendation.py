@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis.style import COLOURS, HATCHES, WIDTH_IN, legend, new_figure, save, scale, style
+from analysis.drawing.style import COLOURS, HATCHES, WIDTH_IN, legend, new_figure, save, scale, style
 
 
 def draw(folder: Path) -> list[Path]:

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
+from analysis.drawing.style import WIDTH_IN, fill, legend, look, new_figure, note, scale, style
 from analysis.metrics import finished, jct_s, per_job, queue_s
 from analysis.run import Run, labels
-from analysis.style import WIDTH_IN, fill, legend, look, new_figure, note, scale, style
 
 MAX_CURVE_POINTS = 2000
 CLASSES = ((1, "1"), (4, "2–4"), (8, "5–8"), (16, "9–16"), (np.inf, ">16"))
@@ -67,7 +67,7 @@ def jct_cdf(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Figure:
 
 
 def rho_cdf(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Figure:
-    """Share of finished jobs with a finish-time fairness ρ of at most x (`analysis.fairness`), and a line at 1.
+    """Share of finished jobs with a finish-time fairness ρ of at most x (`analysis.measure.fairness`), and a line at 1.
 
     Right of the line are jobs that took longer than with an equal share of the cluster. The axis opens where half a
     percent of the jobs is.

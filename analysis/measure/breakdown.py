@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.costs import price_usd_per_gpu_h
-from analysis.energy import J_PER_KWH, energy_by_type_kwh
-from analysis.fairness import rho
-from analysis.gputime import (
+from analysis.measure.costs import price_usd_per_gpu_h
+from analysis.measure.energy import J_PER_KWH, energy_by_type_kwh
+from analysis.measure.fairness import rho
+from analysis.measure.gputime import (
     capacity_gpu_s,
     gpu_hours,
     held_gpu_s,
@@ -22,9 +22,9 @@ from analysis.gputime import (
     utilisation,
     work,
 )
-from analysis.jobtimes import deadline_met, finished, jct_s, of_jobs, queue_s, slowdown, stretch
-from analysis.load import offered_load
-from analysis.occupancy import fragmented_gpu_s, free_gpu_s, partly_free_gpu_s, stranded_gpu_s
+from analysis.measure.jobtimes import deadline_met, finished, jct_s, of_jobs, queue_s, slowdown, stretch
+from analysis.measure.load import offered_load
+from analysis.measure.occupancy import fragmented_gpu_s, free_gpu_s, partly_free_gpu_s, stranded_gpu_s
 from analysis.run import Run
 
 
@@ -32,7 +32,7 @@ def per_job(run: Run, n: str = "mean") -> pd.DataFrame:
     """One row a job of jobs.parquet, in its order; the index is job_id. NaN where a job has no such value.
 
     Columns: jct_s, queue_s, slowdown (JCT / recorded duration), bounded_slowdown, rho (finish-time fairness, `n`
-    as in `analysis.fairness.rho`); gpu_s held, and of it wasted_gpu_s (overhead and lost work); cost_usd at the run's
+    as in `fairness.rho`); gpu_s held, and of it wasted_gpu_s (overhead and lost work); cost_usd at the run's
     own price, of GPUs held; energy_kwh of GPUs held, at their power limit; preemptions (count); deadline_met
     (nullable boolean), finished (done, killed or failed). The first five are of jobs that count and finished; GPU time,
     cost, energy and preemptions are of every job.
@@ -107,7 +107,7 @@ def by_group(run: Run, column: str, n: str = "mean") -> pd.DataFrame:
     """One row for each virtual cluster or user (`column` 'vc' or 'user') that is there, in order of GPU time held.
 
     Columns: jobs and finished, of jobs that count; jct_mean_s, jct_p50_s, queue_mean_s, slowdown_mean (bounded),
-    rho_mean (`n` as in `analysis.fairness.rho`) and deadline_met_share of these; gpu_hours held, wasted_gpu_h,
+    rho_mean (`n` as in `analysis.measure.fairness.rho`) and deadline_met_share of these; gpu_hours held, wasted_gpu_h,
     cost_usd (NaN: a price is unknown) and energy_kwh (held) of all its jobs. The job counts add up to all jobs that
     count; a job without a name is under the empty text.
     """

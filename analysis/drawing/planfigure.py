@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis.gantt import PALETTE
+from analysis.drawing.gantt import PALETTE
+from analysis.drawing.style import WIDTH_IN, legend, new_figure, note, short, style, time_unit
 from analysis.run import Run, RunError
-from analysis.style import WIDTH_IN, legend, new_figure, note, short, style, time_unit
 from traces.errors import did_you_mean
 
 MAX_PLANS = 12

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.facts import Facts, Finding, Violation
+from analysis.laws.facts import Facts, Finding, Violation
 from sim.schema import END_REASONS, STATES
 
 NULLABLE = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil, isfinite, log10
 
-from analysis.bootstrap import Interval
+from analysis.comparing.bootstrap import Interval
 from analysis.tables import human
 
 MINUS = "−"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.measure.series import waiting
 from analysis.run import Run, explode, wishes
-from analysis.series import waiting
 
 
 @dataclass(frozen=True)

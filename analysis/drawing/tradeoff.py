@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from analysis.drawing.style import WIDTH_IN, fill, legend, mark, new_figure, note, scale, short, style, time_unit
 from analysis.metrics import cost_known_usd, cost_usd, finished, gpu_hours, held_gpu_s, jct_s
 from analysis.paired import pareto as on_front
 from analysis.run import Run, labels
-from analysis.style import WIDTH_IN, fill, legend, mark, new_figure, note, scale, short, style, time_unit
 
 
 def cost_bars(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Figure:

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from analysis.bootstrap import Interval
+from analysis.comparing.bootstrap import Interval
+from analysis.comparing.verdict import decimals, verdict
 from analysis.formats import NONE, formatted, markdown, printable
 from analysis.tables import human
-from analysis.verdict import decimals, verdict
 
 WIDE = 8
 """More policies than this stand below each other, not side by side."""

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.measures import MEASURES
-from analysis.style import time_unit
-from analysis.sweeptable import text
+from analysis.drawing.style import time_unit
+from analysis.drawing.sweeptable import text
+from analysis.measure.measures import MEASURES
 
 UNITS = {"s": "s", "usd": "USD", "kwh": "kWh", "gib": "GiB", "h": "h"}
 """Units that a name ends in."""

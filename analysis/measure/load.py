@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis.jobtimes import in_state
+from analysis.measure.jobtimes import in_state
 from analysis.run import Run, wishes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis.facts import Facts, Finding, Violation, earliest
+from analysis.laws.facts import Facts, Finding, Violation, earliest
 from analysis.run import explode, wishes
 
 WHOLE = 1000

@@ -1,6 +1,6 @@
 """Figures of a sweep: lines, bars, heat maps, Pareto fronts, distributions, ratios; each with the table of what it is.
 
-What is drawn is worked out in `analysis.sweeptable`; here it gets its place, its units and its marks. A picture is
+What is drawn is worked out in `sweeptable`; here it gets its place, its units and its marks. A picture is
 described as `sim.experiment.Drawing` has it.
 """
 
@@ -18,12 +18,25 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from analysis.distribution import TIMES, percent
+from analysis.drawing.distribution import TIMES, percent
+from analysis.drawing.style import (
+    FORMATS,
+    MARKS,
+    WIDTHS_IN,
+    fill,
+    legend,
+    look,
+    new_panels,
+    note,
+    save,
+    scale,
+    short,
+    style,
+)
+from analysis.drawing.sweeptable import Cells, drawn, text
+from analysis.drawing.sweepwords import Words, remarks
+from analysis.drawing.tradeoff import draw_front
 from analysis.run import RunError
-from analysis.style import FORMATS, MARKS, WIDTHS_IN, fill, legend, look, new_panels, note, save, scale, short, style
-from analysis.sweeptable import Cells, drawn, text
-from analysis.sweepwords import Words, remarks
-from analysis.tradeoff import draw_front
 
 PANEL_IN = 1.65
 """A panel is at least so wide; those that do not fit beside each other go below."""
@@ -31,7 +44,7 @@ HEAT = "cividis"
 
 
 def draw(sweep: Cells, picture: Any, folder: Path, stem: str) -> list[Path]:
-    """Write what a figure shows as CSV (`analysis.sweeptable.drawn`), and the figure as PNG and PDF; returns the files.
+    """Write what a figure shows as CSV (`sweeptable.drawn`), and the figure as PNG and PDF; returns the files.
 
     Raises
     ------

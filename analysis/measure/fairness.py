@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.jobtimes import jct_s
+from analysis.measure.jobtimes import jct_s
+from analysis.measure.series import steps
 from analysis.run import Run, RunError, wishes
-from analysis.series import steps
 from traces.errors import did_you_mean
 
 SHARES = ("mean", "submit", "max")

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis.distribution import percent
+from analysis.drawing.distribution import percent
+from analysis.drawing.style import WIDTH_IN, legend, look, new_figure, style, time_unit
+from analysis.measure.series import averages, capacity, gpus_in_use, queue_length
 from analysis.run import Run, labels
-from analysis.series import averages, capacity, gpus_in_use, queue_length
-from analysis.style import WIDTH_IN, legend, look, new_figure, style, time_unit
 
 BINS = 400
 """A longer time series is shown as means over this many bins of equal length."""

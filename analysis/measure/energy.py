@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.gputime import capacity_gpu_s, held_gpu_s
+from analysis.measure.gputime import capacity_gpu_s, held_gpu_s
 from analysis.run import Run
 
 J_PER_KWH = 3.6e6
