@@ -45,7 +45,7 @@ bench: $(STAMP) ## measure speed (ARGS= goes to pytest)
 	@$(BIN)/python -m pytest benchmarks -o python_files='bench_*.py test_*.py' --benchmark-only $(ARGS)
 
 figures: $(STAMP) ## make the figures of experiments/, what is done is kept (RUNS=runs: instead those of runs)
-	@$(BIN)/hetsim $(if $(RUNS),figures "$(RUNS)",reproduce experiments) $(if $(OUT),--out "$(OUT)") $(ARGS)
+	@$(BIN)/hetsim $(if $(RUNS),figures --force "$(RUNS)",reproduce experiments) $(if $(OUT),--out "$(OUT)") $(ARGS)
 
 # The oldest Python that is supported resolves, so that what only it needs is in the lock too.
 lock: $(STAMP) ## write requirements.lock from pyproject.toml (ARGS=--upgrade: newest versions)

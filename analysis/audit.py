@@ -1,8 +1,8 @@
 """The audit: proves from a run's tables alone that nothing impossible happened in it.
 
 Nothing of the simulator is imported but the schema, so a mistake in the engine cannot excuse itself. Laws
-of form (finite values, known ids) come first; the first that is broken ends the audit, because the laws of
-conduct rest on them. Each law is checked on whole columns; of each broken law the violation that is
+of form (`analysis.laws.form`: finite values, known ids) come first; the first that is broken ends the audit,
+because the laws of conduct rest on them. Each law is checked on whole columns; of each broken law the violation that is
 earliest in simulated time is kept.
 """
 
@@ -19,14 +19,8 @@ from analysis.run import Run
 
 Law = Callable[[Facts], Finding]
 
-FORM: dict[str, Law] = {
-    "values are finite": form.values_finite,
-    "words are known": form.words_known,
-    "each job is there once": form.jobs_once,
-    "nodes and GPUs are numbered as counted": form.nodes_counted,
-}
+FORM: dict[str, Law] = form.LAWS
 CONDUCT: dict[str, Law] = {
-    "time goes forward": conduct.time_forward,
     "no job starts before its submit": conduct.after_submit,
     "segments of a job do not overlap": conduct.no_overlap,
     "a change of speed moves nothing": conduct.speed_changes,
@@ -100,8 +94,8 @@ def audit(run: Run) -> Report:
     Parameters
     ----------
     run : Run
-        As `analysis.run.load_run` returns it. `run.json` says which laws bind: with `sizes_gangs` a gang may
-        differ from the request, without `one_type_gangs` it may span GPU types.
+        As ``analysis.run.load_run(path, check=False)`` returns it. `run.json` says which laws bind: with
+        `sizes_gangs` a gang may differ from the request, without `one_type_gangs` it may span GPU types.
 
     Returns
     -------

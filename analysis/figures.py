@@ -1,4 +1,4 @@
-"""Figures, drawn from a run's tables only: PNG and PDF of the same bytes for the same run.
+"""Figures, drawn from a run's tables only: PNG, PDF and SVG of the same bytes for the same run.
 
 `FIGURES` names each: a function from runs and a width to a Figure of its own, which `style.save` writes.
 `draw_all` draws those that are asked for.
@@ -16,13 +16,11 @@ from analysis.drawing.distribution import jct_cdf, queueing, rho_cdf
 from analysis.drawing.gantt import MAX_GANTT_BARS, bars_of, gantt
 from analysis.drawing.overtime import overview, queue_over_time, utilisation_over_time
 from analysis.drawing.planfigure import plan_of
-from analysis.drawing.style import FORMATS, WIDTHS_IN, save
+from analysis.drawing.style import DRAWN, FORMATS, MAX_RUNS, WIDTHS_IN, save
 from analysis.drawing.tradeoff import cost_bars, pareto
 from analysis.run import Run, RunError, labels
 from traces.errors import did_you_mean
-
-MAX_RUNS = 12
-"""More curves than this in one picture are told apart by nobody."""
+from traces.outfile import refuse_existing
 
 FIGURES: Mapping[str, Callable[[Sequence[Run], float], Figure]] = {
     "jct_cdf": jct_cdf,
@@ -38,8 +36,8 @@ FIGURES: Mapping[str, Callable[[Sequence[Run], float], Figure]] = {
 
 
 def draw_all(
-    runs: Sequence[Run], out_dir: str | Path, formats: Sequence[str] = FORMATS, only: Sequence[str] = (),
-    width: str = "medium",
+    runs: Sequence[Run], out_dir: str | Path, formats: Sequence[str] = DRAWN, only: Sequence[str] = (),
+    width: str = "medium", *, force: bool = False,
 ) -> list[Path]:
     """Draw figures of these runs into a folder; return the files.
 
@@ -49,12 +47,12 @@ def draw_all(
     ----------
     only : names of figures; those that were named are drawn or refused, never left out.
     width : key of `WIDTHS_IN`.
+    force : replace files that are there.
 
     Raises
     ------
-    RunError
-        No runs or too many, an unknown figure, format or width, a Gantt chart with no room for its bars, or a folder
-        that cannot be written.
+    HetsimError
+        No runs or too many, an unknown figure, format or width, a Gantt chart with no room for its bars; as `write`.
     """
     if not runs:
         raise RunError("no runs to draw", got=0, allowed="one or more run folders")
@@ -72,13 +70,13 @@ def draw_all(
     }
     if not only or "gantt" in only:
         figures |= _gantts(runs, width_in, asked="gantt" in only)
-    return write(figures, Path(out_dir), formats)
+    return write(figures, Path(out_dir), formats, force=force)
 
 
 def _gantts(runs: Sequence[Run], width_in: float, asked: bool) -> dict[str, Figure]:
     """A Gantt chart of each run; where it was not asked for, only of runs that have room for one."""
     figures = {}
-    for name, run in zip(labels(runs), runs, strict=True):
+    for name, run in zip(_names(runs), runs, strict=True):
         fits = 0 < bars_of(run) <= MAX_GANTT_BARS and run.window_s[1] > run.window_s[0]
         if fits or asked:
             stem = "gantt" if len(runs) == 1 else f"gantt_{_stem(name)}"
@@ -87,43 +85,48 @@ def _gantts(runs: Sequence[Run], width_in: float, asked: bool) -> dict[str, Figu
 
 
 def draw_plan(
-    run: Run, job_id: str, out_dir: str | Path, formats: Sequence[str] = FORMATS, width: str = "medium"
+    run: Run, job_id: str, out_dir: str | Path, formats: Sequence[str] = DRAWN, width: str = "medium", *,
+    force: bool = False,
 ) -> list[Path]:
     """Draw the plans of a job of a run (`analysis.drawing.planfigure.plan_of`) into a folder; return the files.
 
     Raises
     ------
-    RunError
-        As `plan_of`; an unknown format or width, or a folder that cannot be written.
+    HetsimError
+        As `plan_of` and `write`; an unknown format or width.
     """
     _known("figure format", formats, FORMATS)
     _known("width of a figure", [width], tuple(WIDTHS_IN))
-    return write({f"plan_{_stem(job_id)}": plan_of(run, job_id, WIDTHS_IN[width])}, Path(out_dir), formats)
+    return write({f"plan_{_stem(job_id)}": plan_of(run, job_id, WIDTHS_IN[width])}, Path(out_dir), formats, force=force)
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """What a file of each run is named after: its policy, or else its folder where that tells them apart."""
+    for names in ([run.policy for run in runs], [run.path.name for run in runs]):
+        if len({_stem(name) for name in names}) == len(runs):
+            return names
+    return labels(runs)
 
 
 def _stem(name: str) -> str:
     """A name as part of a file's."""
-    return re.sub(r"[^\w.-]+", "-", name)[:80]
+    return re.sub(r"[^\w.-]+", "-", name).strip("-")[:80]
 
 
-def write(figures: Mapping[str, Figure], folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+def write(
+    figures: Mapping[str, Figure], folder: Path, formats: Sequence[str] = DRAWN, *, force: bool = False
+) -> list[Path]:
     """Write figures by name into a folder; return the files.
 
     Raises
     ------
-    RunError
-        The folder or a file cannot be written.
+    HetsimError
+        One of the files is there already (without `force`; then none is written), or cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return [save(figure, folder / f"{name}.{kind}") for name, figure in figures.items() for kind in formats]
-    except OSError as error:
-        raise RunError(
-            "the figures cannot be written",
-            where=str(folder),
-            got=error.strerror,
-            todo="Name another folder.",
-        ) from None
+    files = {folder / f"{name}.{kind}": figure for name, figure in figures.items() for kind in formats}
+    for file in files:
+        refuse_existing(file, force)
+    return [save(figure, file) for file, figure in files.items()]
 
 
 def _known(what: str, names: Sequence[str], allowed: Sequence[str]) -> None:

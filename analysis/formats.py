@@ -6,6 +6,7 @@ their units) and every digit, so that it reads back as it was.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -22,12 +23,18 @@ FORMATS = ("text", "csv", "markdown", "latex")
 
 UNITS = {
     "gpu_s": "GPU-s", "gpu_h": "GPU-h", "gpu_hours": "GPU-h", "per_gpu_h": "USD/GPU-h", "usd": "USD", "kwh": "kWh",
-    "gib": "GiB", "mib": "MiB", "ms": "ms", "s": "s", "h": "h", "w": "W",
+    "gib": "GiB", "mib": "MiB", "ms": "ms", "per_s": "1/s", "s": "s", "per_h": "1/h", "h": "h", "w": "W",
 }
 """Last words of a column's name, and the unit that they say."""
 
 NONE = "–"
 """A cell without a value."""
+UNKNOWN = "unknown"
+"""A value that is there but not known: a cost, where a price is not."""
+DECIMALS = {"s": 1, "%": 1, "USD": 2, "MiB": 0}
+"""Decimals to read of a number with that unit; others have four digits that count."""
+MINUTE_S = 59.95
+"""From here a time is a minute when it is rounded to a tenth of a second."""
 
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
@@ -75,7 +82,7 @@ def formatted(
     if kind == "csv":
         return frame.to_csv(index=not plain, lineterminator="\n")
     flat = frame if plain else frame.reset_index()
-    names = [printable((headers or {}).get(str(name)) or header(str(name))) for name in flat.columns]
+    names = [one_line((headers or {}).get(str(name)) or header(str(name))) for name in flat.columns]
     right = [_is_number(flat.iloc[:, k]) for k in range(len(names))]
     rows = [[cell(value, digits) for value in row] for row in flat.itertuples(index=False, name=None)]
     if kind == "markdown":
@@ -85,13 +92,62 @@ def formatted(
     return _text(names, right, rows)
 
 
+def unit_of(name: str) -> str:
+    """The unit that a name ends in, by the longest of `UNITS` (wasted_gpu_s: GPU-s); empty where it ends in none."""
+    return UNITS.get(_ending(name), "")
+
+
+def without_unit(name: str) -> str:
+    """A name without the unit that it ends in; empty where it is a unit (gpu_s)."""
+    return f"_{name}".removesuffix(f"_{end}")[1:] if (end := _ending(name)) else name
+
+
+def _ending(name: str) -> str:
+    return max((end for end in UNITS if f"_{name}".endswith(f"_{end}")), key=len, default="")
+
+
 def header(name: str) -> str:
     """A column's name as a header: its unit, if it ends in one, in brackets behind words (jct_mean_s: JCT mean (s))."""
-    for end in sorted(UNITS, key=len, reverse=True):
-        if name.endswith("_" + end):
-            words = name.removesuffix("_" + end).replace("_", " ")
-            return f"{re.sub(r'^jct', 'JCT', words)} ({UNITS[end]})"
-    return name
+    words, unit = re.sub("^jct", "JCT", without_unit(name).replace("_", " ")), unit_of(name)
+    return name if not unit else f"{words} ({unit})" if words else unit
+
+
+def value(number: float | None, unit: str = "") -> str:
+    """A measure to read: thousands apart, as many decimals as its unit is worth, a share (0 to 1) in per cent.
+
+    None: 'unknown' for USD and kWh (there is a value), else '–'.
+    """
+    if number is None or math.isnan(number):
+        return UNKNOWN if unit in ("USD", "kWh") else NONE
+    if unit == "share":
+        return f"{value(100 * number, '%')} %"
+    if unit in DECIMALS and math.isfinite(number):
+        return f"{number:,.{DECIMALS[unit]}f}"
+    return cell(number)
+
+
+def span(time_s: float | None) -> str:
+    """A time in seconds, and in words beside it once it is a minute: 16,430.2 (4 h 34 min)."""
+    words = "" if time_s is None or not MINUTE_S <= abs(time_s) < math.inf else f" ({human(time_s)})"
+    return value(time_s, "s") + words
+
+
+def human(time_s: float | None) -> str:
+    """A time span in words, two units at most: 42.5 s, 12 min 5 s, 3 h 20 min, 2 d 4 h; '–' for None."""
+    if time_s is None:
+        return NONE
+    if time_s < 0:
+        return "-" + human(-time_s)
+    if time_s < MINUTE_S:
+        return f"{time_s:.1f} s"
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    first = next(i for i, (_, size) in enumerate(units) if time_s >= size or size == 60)
+    small = units[first + 1][1]
+    whole = round(time_s / small) * small
+    if first > 0 and whole >= units[first - 1][1]:
+        first -= 1
+    (name, size), (low, small) = units[first], units[first + 1]
+    return f"{int(whole // size)} {name} {int(whole % size // small)} {low}"
 
 
 def cell(value: Any, digits: int = 4) -> str:
@@ -104,10 +160,10 @@ def cell(value: Any, digits: int = 4) -> str:
         return f"{int(value):,}"
     if isinstance(value, Real):
         return significant(float(value), digits)
-    return printable(str(value))
+    return one_line(str(value))
 
 
-def printable(text: str) -> str:
+def one_line(text: str) -> str:
     """The text on one line: what cannot be printed is a blank."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 

@@ -2,7 +2,8 @@
 
 What has no value (no job finished, a price unknown) is None in a scalar and NaN in an array; never zero.
 Times are seconds on the trace's clock; a share of a GPU counts as that share. `measures` is the run as one flat
-row, `per_job` a row a job, `by_type` and `by_group` a row a GPU type, user or virtual cluster.
+row, `per_job` a row a job, `by_type` and `by_group` a row a GPU type, user or virtual cluster. What this module
+exports is what `docs/metrics.md` names; all else is in `analysis.measure`, a subject a file.
 """
 
 from __future__ import annotations
@@ -13,39 +14,37 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.measure.breakdown import by_group, by_type, free_parts, per_job
-from analysis.measure.costs import cost, cost_known, cost_known_usd, cost_usd
+from analysis.measure.breakdown import by_group, by_type, free_parts, per_job, times
+from analysis.measure.costs import cost_known_usd, cost_usd
 from analysis.measure.energy import energy_held_kwh, energy_kwh
 from analysis.measure.fairness import jain_index, rho
 from analysis.measure.gputime import capacity_gpu_s, gpu_hours, held_gpu_s, ratio, utilisation, wasted_gpu_s, work
 from analysis.measure.jobtimes import (
+    bounded_slowdown,
+    censored,
     deadline_met,
+    ends_badly,
     finished,
     in_state,
     jct_s,
     lateness_s,
     makespan_s,
     queue_s,
-    run_s,
     slowdown,
-    stretch,
     weighted_jct_s,
 )
-from analysis.measure.load import offered_load
-from analysis.measure.measures import ALL_LEVELS, MEASURES, Measure
-from analysis.measure.series import gpus_in_use, queue_length
+from analysis.measure.load import modelled_load, offered_load
+from analysis.measure.measures import ALL_LEVELS, MEASURES
 from analysis.run import Run
 from sim.hardware import PRICE_KINDS
 from sim.schema import STATES
 
 __all__ = [
     "MEASURES",
-    "Measure",
+    "bounded_slowdown",
     "by_group",
     "by_type",
     "capacity_gpu_s",
-    "cost",
-    "cost_known",
     "cost_known_usd",
     "cost_usd",
     "deadline_met",
@@ -53,7 +52,6 @@ __all__ = [
     "energy_kwh",
     "finished",
     "gpu_hours",
-    "gpus_in_use",
     "held_gpu_s",
     "jain_index",
     "jct_s",
@@ -62,12 +60,9 @@ __all__ = [
     "measures",
     "per_job",
     "preemptions",
-    "queue_length",
     "queue_s",
     "rho",
-    "run_s",
     "slowdown",
-    "stretch",
     "summary",
     "utilisation",
     "wasted_gpu_s",
@@ -75,6 +70,9 @@ __all__ = [
 ]
 
 LEVELS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9}
+SUMMARY = ("jobs_finished", "jobs_rejected", "jobs_unfinished", "jct_mean_s", "jct_p50_s", "jct_p99_s", "queue_mean_s",
+           "makespan_s")
+"""Measures of jobs in `summary`."""
 SAME = 1e-9
 """A rho above 1 by less is 1: times are only known to their last binary digits."""
 
@@ -108,6 +106,7 @@ def _of_jobs(run: Run, job: pd.DataFrame) -> dict[str, float | int | None]:
         "jobs": int(run.counted.sum()),
         "jobs_finished": int(job["finished"].sum()),
         **{f"jobs_{name}": int(in_state(run, name).sum()) for name in STATES},
+        "jobs_censored": int(censored(run).sum()),
         **_quantiles("jct_{}_s", job["jct_s"], ALL_LEVELS),
         "jct_weighted_s": weighted_jct_s(run),
         **_quantiles("queue_{}_s", job["queue_s"], ALL_LEVELS),
@@ -129,7 +128,6 @@ def _of_gpus(run: Run, job: pd.DataFrame) -> dict[str, float | int | None]:
     held, capacity = float(held_gpu_s(run).sum()), float(capacity_gpu_s(run).sum())
     wasted, load = wasted_gpu_s(run), offered_load(run).to_dict("index")["all"]
     waste = wasted["overhead"] + wasted["lost"]
-    unlucky = in_state(run, "killed", "failed")
     return {
         "window_s": run.window_s[1] - run.window_s[0],
         "capacity_gpu_h": capacity / 3600.0,
@@ -141,9 +139,10 @@ def _of_gpus(run: Run, job: pd.DataFrame) -> dict[str, float | int | None]:
         "wasted_overhead_gpu_h": wasted["overhead"] / 3600.0,
         "wasted_lost_gpu_h": wasted["lost"] / 3600.0,
         "wasted_share": ratio(waste, held),
-        "unsuccessful_gpu_h": float(job["gpu_s"].to_numpy()[unlucky].sum()) / 3600.0,
+        "unsuccessful_gpu_h": float(job["gpu_s"].to_numpy()[ends_badly(run)].sum()) / 3600.0,
         "offered_load": load["load"],
         "offered_load_span": load["span_load"],
+        "modelled_load": modelled_load(run),
         "backlog_gpu_h": load["backlog_gpu_h"],
         "drain_s": load["drain_s"],
     }
@@ -164,11 +163,11 @@ def _of_fairness(run: Run, job: pd.DataFrame) -> dict[str, float | int | None]:
 
 def _of_money(run: Run) -> dict[str, float | int | None]:
     return {
-        "cost_usd": cost(run),
-        "cost_known_usd": cost_known(run),
-        "cost_node_usd": cost(run, per="node"),
-        "cost_cluster_usd": cost(run, per="cluster"),
-        **{f"cost_{kind.replace('-', '_')}_usd": cost(run, kind) for kind in PRICE_KINDS},
+        "cost_usd": cost_usd(run),
+        "cost_known_usd": cost_known_usd(run),
+        "cost_node_usd": cost_usd(run, per="node"),
+        "cost_cluster_usd": cost_usd(run, per="cluster"),
+        **{f"cost_{kind.replace('-', '_')}_usd": cost_usd(run, kind) for kind in PRICE_KINDS},
         "energy_kwh": energy_kwh(run),
         "energy_held_kwh": energy_held_kwh(run),
     }
@@ -204,24 +203,17 @@ def _quantiles(name: str, values: pd.Series, levels: str) -> Mapping[str, float 
 def summary(run: Run) -> dict[str, Any]:
     """The run in fifteen numbers, ready for JSON: what has no value is None, never NaN.
 
-    Keys: jobs_done (done, killed or failed: all that ran to their recorded end), jobs_rejected,
-    jobs_unfinished; jct_mean_s, jct_p50_s, jct_p99_s, queue_mean_s over jobs_done; makespan_s; utilisation
-    ('all' and by GPU type); gpu_hours (all types); cost_usd (None: a price is unknown); preemptions; wall_s
-    and peak_mib of the simulator itself; run_dir.
+    Keys: those of `measures` that take little to work out (jobs_finished, jobs_rejected, jobs_unfinished; jct_mean_s,
+    jct_p50_s, jct_p99_s, queue_mean_s; makespan_s, cost_usd, preemptions); utilisation ('all' and by GPU type);
+    gpu_hours (held, all types); wall_s and peak_mib of the simulator itself; run_dir.
     """
-    jct = pd.Series(jct_s(run))
-    times = _quantiles("jct_{}_s", jct, "mean p50 p99")
+    of_jobs = _of_jobs(run, times(run))
     return {
-        "jobs_done": int(jct.count()),
-        "jobs_rejected": int(in_state(run, "rejected").sum()),
-        "jobs_unfinished": int(in_state(run, "unfinished").sum()),
-        **times,
-        "queue_mean_s": _mean(queue_s(run)),
-        "makespan_s": makespan_s(run),
+        **{name: of_jobs[name] for name in SUMMARY},
         "utilisation": utilisation(run),
         "gpu_hours": sum(gpu_hours(run).values()),
         "cost_usd": cost_usd(run),
-        "preemptions": preemptions(run),
+        "preemptions": of_jobs["preemptions"],
         "wall_s": run.timing.get("wall_s"),
         "peak_mib": run.timing.get("peak_mib"),
         "run_dir": str(run.path),

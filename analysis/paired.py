@@ -4,11 +4,15 @@ Jobs are compared with themselves: only those that finished under both count, an
 seed there is one figure, of means over its jobs; across seeds these figures have a spread, and that is the interval.
 Of a single seed the only spread is that between its jobs. They share a queue and are not independent: such an interval
 tells how much the figure hangs on a few jobs of this trace, nothing of another trace.
+
+Over seeds the interval is Student's t (of ratios: of their logarithms, so that A/B and B/A say the same), exact for few
+of them, where a bootstrap is too narrow; over the jobs of one seed it is the BCa bootstrap: job times have long tails.
+Source: ratios by logarithms: Fleming and Wallace, "How Not to Lie with Statistics", CACM 1986.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +22,11 @@ from analysis.comparing.bootstrap import Interval, bootstrap, interval
 from analysis.run import RunError
 from traces.errors import did_you_mean
 
-__all__ = ["METHODS", "Interval", "difference_of_means", "effects", "interval", "pareto", "ratio_of_means"]
-
-METHODS = ("auto", "t", "bootstrap", "jobs")
-"""Where an interval comes from: 't' and 'bootstrap' over seeds, 'jobs' over the jobs of the one seed; 'auto' is 't' of
-two seeds or more and 'jobs' of one. A bootstrap over fewer than about ten seeds is too narrow; t is not."""
+__all__ = ["Interval", "difference_of_means", "effects", "interval", "pareto", "ratio_of_means"]
 
 COLUMNS = ("low", "high", "seeds", "jobs", "jobs_left_out", "seeds_left_out", "method")
-"""Of a result, behind its heads and its figure."""
+"""Of a result, behind its heads and its figure; `method` is where the interval comes from: 't' (two seeds or more),
+'jobs' (the bootstrap over those of the one seed), 'none' (no job finished under both)."""
 
 
 def ratio_of_means(
@@ -39,7 +40,6 @@ def ratio_of_means(
     *,
     level: float = 0.95,
     seed: int = 0,
-    method: str = "auto",
 ) -> pd.DataFrame:
     """How many times the baseline's mean each other choice's is, on the same jobs.
 
@@ -55,7 +55,6 @@ def ratio_of_means(
     over : columns that tell repetitions apart (seeds, traces, windows); () where there is one.
     by : columns that tell settings apart (loads, clusters): a figure each.
     level, seed : of the interval, and of its random numbers.
-    method : one of `METHODS`.
 
     A job finished where column `finished` says so; in a table without it, where the value is a number.
 
@@ -69,9 +68,9 @@ def ratio_of_means(
     Raises
     ------
     RunError
-        No such column, baseline or method; a job twice (then `over` and `by` leave out an axis).
+        No such column or baseline; a job twice (then `over` and `by` leave out an axis).
     """
-    return _compared(table, axis, baseline, value, pairs, over, by, level, seed, method, "ratio")
+    return _compared("ratio", table, axis, baseline, value, pairs, over, by, level, seed)
 
 
 def difference_of_means(
@@ -85,28 +84,27 @@ def difference_of_means(
     *,
     level: float = 0.95,
     seed: int = 0,
-    method: str = "auto",
 ) -> pd.DataFrame:
     """How much more each other choice's mean is than the baseline's, on the same jobs, in the unit of `value`.
 
     ``difference = mean over seeds of (mean_x - mean_baseline)``. As `ratio_of_means` in all else; column `difference`.
     """
-    return _compared(table, axis, baseline, value, pairs, over, by, level, seed, method, "difference")
+    return _compared("difference", table, axis, baseline, value, pairs, over, by, level, seed)
 
 
 def _compared(
-    table: pd.DataFrame, axis: str, baseline: Any, value: str, pairs: str, over: Sequence[str], by: Sequence[str],
-    level: float, seed: int, method: str, kind: str,
+    kind: str, table: pd.DataFrame, axis: str, baseline: Any, value: str, pairs: str, over: Sequence[str],
+    by: Sequence[str], level: float, seed: int,
 ) -> pd.DataFrame:
     over, by = list(over), list(by)
-    _check(table, axis, baseline, [value, pairs, *over, *by], method, level)
+    _check(table, axis, baseline, [value, pairs, *over, *by], level)
     side = _sides(table, axis, baseline, value, [*by, *over, pairs])
     rows = []
     for setting, here in _groups(side, by):
         base = here[here["_base"]]
         for (other,), mine in _groups(here[~here["_base"]], [axis]):
             head = dict(zip(by, setting, strict=True)) | {axis: other}
-            rows.append(head | _figure(mine, base, [*over, pairs], over, level, seed, method, kind))
+            rows.append(head | _figure(kind, mine, base, [*over, pairs], over, level, seed))
     return pd.DataFrame(rows, columns=[*by, axis, kind, *COLUMNS])
 
 
@@ -122,7 +120,7 @@ def _is(column: pd.Series, wanted: Any) -> pd.Series:
     return column.isna() if pd.isna(wanted) else column == wanted
 
 
-def _check(table: pd.DataFrame, axis: str, baseline: Any, columns: list[str], method: str, level: float) -> None:
+def _check(table: pd.DataFrame, axis: str, baseline: Any, columns: list[str], level: float) -> None:
     for column in (axis, *columns):
         if column not in table.columns:
             raise RunError("no such column", got=column, allowed=", ".join(map(str, table.columns)),
@@ -131,8 +129,6 @@ def _check(table: pd.DataFrame, axis: str, baseline: Any, columns: list[str], me
         names = [str(name) for name in table[axis].unique()]
         raise RunError(f"nothing to measure by: no {axis} of that value", got=baseline, allowed=", ".join(names),
                        todo=did_you_mean(str(baseline), names))
-    if method not in METHODS:
-        raise RunError("no such method", got=method, allowed=", ".join(METHODS), todo=did_you_mean(method, METHODS))
     check_level(level)
 
 
@@ -157,8 +153,7 @@ def _sides(table: pd.DataFrame, axis: str, baseline: Any, value: str, keys: list
 
 
 def _figure(
-    mine: pd.DataFrame, base: pd.DataFrame, keys: list[str], over: list[str], level: float, seed: int, method: str,
-    kind: str,
+    kind: str, mine: pd.DataFrame, base: pd.DataFrame, keys: list[str], over: list[str], level: float, seed: int
 ) -> dict[str, Any]:
     """One row of the result but its head: the two sides matched by `keys`."""
     both = mine.merge(base[[*keys, "_value", "_done"]], on=keys, how="outer", suffixes=("", "_b"), indicator=True)
@@ -170,7 +165,7 @@ def _figure(
     codes = repetition.ngroup().to_numpy()
     values = both[["_value", "_value_b"]].to_numpy(np.float64)
     seeds = [values[paired & (codes == code)] for code in np.unique(codes[paired])]
-    (found,), used = effects([one[:, None] for one in seeds], [kind], level=level, seed=seed, method=method)
+    (found,), used = effects([one[:, None] for one in seeds], [kind], level=level, seed=seed)
     return {
         kind: found.mean, "low": found.low, "high": found.high, "seeds": len(seeds), "jobs": int(paired.sum()),
         "jobs_left_out": int((done & matched & ~paired).sum()),
@@ -179,20 +174,15 @@ def _figure(
 
 
 def effects(
-    seeds: Sequence[np.ndarray],
-    kinds: Sequence[str],
-    *,
-    level: float = 0.95,
-    seed: int = 0,
-    method: str = "auto",
+    seeds: Sequence[np.ndarray], kinds: Sequence[str], *, level: float = 0.95, seed: int = 0
 ) -> tuple[list[Interval], str]:
-    """Ratios or differences of means with their intervals, several at once on the same resamples; and the method used.
+    """Ratios or differences of means with their intervals, several at once on the same resamples; and their method.
 
     Parameters
     ----------
     seeds : one float64 [jobs, k, 2] a seed: k values of each job, each beside the same value under the baseline.
     kinds : k times 'ratio' or 'difference'.
-    level, seed, method : as of `ratio_of_means`.
+    level, seed : as of `ratio_of_means`.
     """
     ratio = np.array([kind == "ratio" for kind in kinds])
 
@@ -205,18 +195,13 @@ def effects(
 
     flat = [one.reshape(len(one), -1) for one in seeds if len(one)]
     if not flat:
-        return [Interval(np.nan, np.nan, np.nan, 0)] * len(ratio), method
+        return [Interval(np.nan, np.nan, np.nan, 0)] * len(ratio), "none"
     figures = np.array([statistic(one.mean(axis=0)) for one in flat])
-    used = ("t" if len(flat) > 1 else "jobs") if method == "auto" else method
-    if used == "jobs" and len(flat) > 1:
-        raise RunError("jobs of several seeds are no one sample", got=used, allowed="auto, t, bootstrap")
-    if used == "t":
+    if len(flat) > 1:
         students = [interval(column, level) for column in figures.T]
         low, high = np.array([[one.low for one in students], [one.high for one in students]])
-    elif used == "jobs":
-        low, high = bootstrap(flat[0], statistic, level, seed=seed)
     else:
-        low, high = bootstrap(figures, np.asarray, level, seed=seed)
+        low, high = bootstrap(flat[0], statistic, level, seed=seed)
     with np.errstate(over="ignore"):
         middle, low, high = (np.where(ratio, np.exp(found), found) for found in (figures.mean(axis=0), low, high))
     if len(flat) == 1:
@@ -224,24 +209,34 @@ def effects(
         # Not by way of a logarithm: the very quotient.
         middle = np.divide(a, b, out=middle, where=ratio & np.isfinite(middle))
     rows = zip(middle.tolist(), low.tolist(), high.tolist(), strict=True)
-    return [Interval(mean, first, last, len(flat)) for mean, first, last in rows], used
+    return [Interval(mean, first, last, len(flat)) for mean, first, last in rows], "t" if len(flat) > 1 else "jobs"
 
 
-def pareto(table: pd.DataFrame, *columns: str) -> pd.Series:
+def pareto(table: pd.DataFrame, *columns: str, at_least: Mapping[str, str] | None = None) -> pd.Series:
     """Which rows no other row beats: none is at most as large in all columns and smaller in one (smaller is better).
+
+    Parameters
+    ----------
+    at_least : for columns with unknown values (NaN) the columns that say what is known of these, a lower bound.
 
     Returns
     -------
     Series of dtype boolean, with the table's index
-        NA where a value is unknown: such a row is neither on the front nor off it, and beats nobody. Equal rows are on
-        it together.
+        NA where a value is unknown: such a row is neither on the front nor off it. It beats nobody; but where it would
+        beat a row of the front with what is known of it (`at_least`), it may do so, and that row is NA, too. Equal
+        rows are on the front together.
     """
     values = table[list(columns)].to_numpy(np.float64, na_value=np.nan)
     known = ~np.isnan(values).any(axis=1)
     points = values[known]
-    beaten = np.array(
-        [((points <= p).all(axis=1) & (points < p).any(axis=1)).any() for p in points], dtype=bool
-    )
     front = pd.Series(pd.NA, index=table.index, dtype="boolean", name="on_front")
-    front[known] = ~beaten
+    front[known] = ~_beaten(points, points)
+    if at_least:
+        bounds = table.assign(**{name: table[name].fillna(table[bound]) for name, bound in at_least.items()})
+        unsure = np.flatnonzero(known)[_beaten(points, bounds[list(columns)].to_numpy(np.float64)[~known])]
+        front.iloc[unsure[front.iloc[unsure].to_numpy(bool)]] = pd.NA
     return front
+
+
+def _beaten(points: np.ndarray, by: np.ndarray) -> np.ndarray:
+    return np.array([((by <= p).all(axis=1) & (by < p).any(axis=1)).any() for p in points], dtype=bool)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +16,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sim.schema import FILES, READABLE
-from traces.errors import HetsimError
+from traces.errors import HetsimError, did_you_mean
 
 FINISHED = ("done", "killed", "failed")
 """States of jobs that ran to their recorded end."""
+DEEPEST = 50
+"""Levels of nesting in run.json: more than any writer makes, less than what a reader's recursion bears."""
+
+MOST_COMPARED = 20_000
+"""Among more ids the nearest to a wrong one is not looked for: that takes longer than a user waits."""
 
 
 class RunError(HetsimError):
@@ -52,12 +57,15 @@ class Run:
     tables : Arrow tables by name, with the columns and types of `sim.schema.FILES`.
     info : `run.json`.
     timing : `timing.json`, the one file that varies between equal runs; empty where it is missing.
+    life : of a measuring window (`analysis.window`), the whole run, in which the same jobs count, and int64 [jobs], the
+        row there of each job of the window.
     """
 
     path: Path
     tables: Mapping[str, pa.Table]
     info: Mapping[str, Any]
     timing: Mapping[str, Any]
+    life: tuple[Run, np.ndarray] | None = None
 
     @cached_property
     def jobs(self) -> pd.DataFrame:
@@ -105,6 +113,11 @@ class Run:
         inside: np.ndarray = (submit >= window["begin_s"]) & (submit < until_s)
         return inside
 
+    @property
+    def followed(self) -> tuple[Run, np.ndarray] | None:
+        """`life`, where the jobs that count are followed to their end beyond the measuring window."""
+        return self.life if self.info.get("window", {}).get("follow") else None
+
     @cached_property
     def types(self) -> tuple[str, ...]:
         """GPU types of the cluster, in node order."""
@@ -117,6 +130,21 @@ class Run:
         return np.array(
             [index[name] for name in self.tables["nodes"]["gpu_type"].to_pylist()], dtype=np.int64
         )
+
+    def row_of(self, job_id: str) -> int:
+        """Row of a job in the jobs table.
+
+        Raises
+        ------
+        RunError
+            The run has no such job.
+        """
+        ids = self.tables["jobs"]["job_id"]
+        row: int = pc.index(ids, job_id).as_py()
+        if row < 0:
+            raise RunError("the run has no such job", where=str(self.path), got=job_id, allowed="an id of jobs.parquet",
+                           todo=did_you_mean(job_id, ids.to_pylist()) if len(ids) <= MOST_COMPARED else "")
+        return row
 
     def column(self, table: str, name: str) -> np.ndarray:
         """One flat column as a NumPy array (null numbers become NaN)."""
@@ -158,14 +186,21 @@ def explode(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     return row.to_numpy().astype(np.int64), value.to_numpy(zero_copy_only=False)
 
 
-def load_run(path: str | Path) -> Run:
-    """Load a run folder.
+def load_run(path: str | Path, check: bool = True) -> Run:
+    """Load a run folder; what is loaded keeps the laws of form (`analysis.laws.form`).
+
+    Parameters
+    ----------
+    check : bool
+        False: read what can be read, for who examines the laws (the audit).
 
     Raises
     ------
     RunError
-        No such folder, a missing or damaged file, a missing column or one of another type, or another
-        schema version. The message names the file and what to do.
+        No such folder, a missing or damaged file, a missing column or one of another type, another schema version;
+        with `check` a broken law of form: a null, a number that is not finite or out of range, an unknown word, job,
+        node or GPU, a job twice, a time out of order, a key of run.json of another type. The message names the file,
+        the column and row or the key, and what to do.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -181,17 +216,25 @@ def load_run(path: str | Path) -> Run:
             allowed=", ".join(READABLE),
             todo="Read it with the version that wrote it, or run it again.",
         )
-    lacking = [key for key in ("start_s", "end_s") if not isinstance(info.get(key), int | float)]
-    if lacking:
-        raise RunError(
-            "a key is missing or no number",
-            where=str(folder / "run.json"),
-            got=info.get(lacking[0]),
-            allowed=f"{lacking[0]!r} in seconds",
-            todo="Run it again.",
-        )
     timing = _read_json(folder / "timing.json") if (folder / "timing.json").exists() else {}
-    return Run(folder, {name: _read_table(folder, name) for name in FILES}, info, timing)
+    run = Run(folder, {name: _read_table(folder, name) for name in FILES}, info, timing)
+    if check:
+        _refuse_malformed(run)
+    return run
+
+
+def _refuse_malformed(run: Run) -> None:
+    from analysis.laws.form import malformed  # the laws are about runs: they import this module
+
+    found = malformed(run)
+    if found is not None:
+        raise RunError(
+            found.text,
+            where=str(run.path / found.where) + (f", {found.place}" if found.place else ""),
+            got=found.got,
+            allowed=found.allowed,
+            todo=f"The file was damaged or edited: run it again. The broken law is {found.law!r} (see `hetsim audit`).",
+        )
 
 
 def wishes(run: Run) -> tuple[np.ndarray, np.ndarray]:
@@ -223,13 +266,22 @@ def _read_json(file: Path) -> dict[str, Any]:
         content = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         raise _missing(file) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(
             "not readable as JSON", where=str(file), got=str(error), todo="Run it again."
         ) from None
     if not isinstance(content, dict):
         raise RunError("not a JSON object", where=str(file), got=type(content).__name__, todo="Run it again.")
+    layer: list[Any] = [content]
+    for _ in range(DEEPEST):
+        layer = [entry for part in layer for entry in _entries(part)]
+    if layer:
+        raise RunError("nested too deeply", where=str(file), allowed=f"{DEEPEST} levels", todo="Run it again.")
     return content
+
+
+def _entries(part: Any) -> Iterable[Any]:
+    return part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
 
 
 def _missing(file: Path) -> RunError:
@@ -250,6 +302,7 @@ def _read_table(folder: Path, name: str) -> pa.Table:
         # ParquetFile, not read_table: a folder called 'lr=1' must not become a partition column.
         with pq.ParquetFile(file) as source:
             table = source.read()
+        table.validate(full=True)  # text that is no UTF-8, lists that point outside
     except (pa.ArrowException, OSError) as error:
         raise RunError(
             "not readable as Parquet (truncated or damaged)",

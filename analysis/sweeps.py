@@ -7,20 +7,57 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from analysis.run import RunError
+from sim.schema import CELL_DONE, CELL_FAILED, CELL_WAITING, FILES, SWEEP_LAYOUT
 from traces.errors import did_you_mean
 
-LAYOUT = 1
-"""Version of the folder's layout that is read."""
-
 _READ = {"int64": int, "double": float, "bool": bool, "string": str}
+
+CellId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+Value = bool | int | float | str | None
+Table = Literal["jobs", "segments", "nodes", "decisions", "plans", "runs"]
+_Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+assert set(FILES) < set(get_args(Table))
+
+
+class _Form(BaseModel):
+    """What a file of a sweep's folder has to hold: whoever edits one by hand is told where it went wrong."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class Record(_Form):
+    """`cells/<cell>.json`; `files` has the SHA-256 of each of its files, by table or `runs/<file>`."""
+
+    cell: CellId
+    state: Literal["done", "failed"]
+    error: str
+    axes: dict[str, Value]
+    columns: list[Annotated[list[Value], Field(min_length=3, max_length=3)]]
+    tables: list[Table]
+    files: dict[Annotated[str, Field(pattern=r"^[a-z]+$|^runs/[A-Za-z0-9_][A-Za-z0-9_.-]*$")], str]
+    wall_s: _Time
+    cpu_s: _Time
+    peak_mib: _Time
+    worker: str
+
+
+class Description(_Form):
+    """`sweep.json`."""
+
+    axes: dict[str, list[Value]]
+    columns: dict[str, str]
+    kinds: dict[str, Literal["bool", "int64", "double", "string"]]
+    tables: list[Table]
+    cells: list[CellId]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +98,7 @@ class Sweep:
             rows.append({
                 "cell": cell,
                 **{column: axes.get(name) for name, column in self.columns.items()},
-                "state": record.get("state", "waiting"),
+                "state": record.get("state", CELL_WAITING),
                 "error": record.get("error", ""),
                 **{name: float(record.get(name, "nan")) for name in ("wall_s", "cpu_s", "peak_mib")},
                 "worker": record.get("worker", ""),
@@ -71,7 +108,7 @@ class Sweep:
     @property
     def failed(self) -> pd.DataFrame:
         """The cells that failed, with their errors."""
-        return self.cells[self.cells["state"] == "failed"].reset_index(drop=True)
+        return self.cells[self.cells["state"] == CELL_FAILED].reset_index(drop=True)
 
     def table(self, name: str = "metrics") -> pd.DataFrame:
         """A table of all cells that are done, put together in the order of the sweep: `metrics`, or one that was kept.
@@ -93,7 +130,7 @@ class Sweep:
         if name not in kept:
             raise RunError("the sweep does not keep this table", where=str(self.path), got=name, todo=did_you_mean(
                 name, kept) or "Name it in [results] tables, and sweep again.", allowed=", ".join(kept))
-        done = [cell for cell in self.info["cells"] if self.records.get(cell, {}).get("state") == "done"]
+        done = [cell for cell in self.info["cells"] if self.records.get(cell, {}).get("state") == CELL_DONE]
         if not done:
             raise RunError("no cell is done", where=str(self.path), todo="See its failed cells: hetsim sweep FILE.")
         files = {file.stem: file for file in (self.path / name).glob("policy=*/[!.]*.parquet")}
@@ -108,12 +145,12 @@ class Sweep:
             hive = ds.partitioning(pa.schema([policy]), flavor="hive")
             table = ds.dataset(parts, schema=schema, partitioning=hive, partition_base_dir=str(self.path / name)) \
                 .to_table()
-        except (pa.ArrowException, OSError) as error:
+            axes = [column for column in self.columns.values() if column != "policy"]
+            front = ["cell", "policy", *axes] if "policy" not in self.columns else ["cell", *self.columns.values()]
+            return table.select([*front, *(column for column in table.column_names if column not in front)])
+        except (pa.ArrowException, OSError, KeyError) as error:
             raise RunError("not readable as Parquet (truncated or damaged)", where=str(self.path / name),
-                           got=str(error).split("\n")[0], todo="Remove it, and sweep again.") from None
-        axes = [column for column in self.columns.values() if column != "policy"]
-        front = ["cell", "policy", *axes] if "policy" not in self.columns else ["cell", *self.columns.values()]
-        return table.select([*front, *(column for column in table.column_names if column not in front)])
+                           got=str(error).split("\n")[0], todo="Sweep again: it makes damaged files anew.") from None
 
 
 def load_sweep(folder: str | Path) -> Sweep:
@@ -122,7 +159,7 @@ def load_sweep(folder: str | Path) -> Sweep:
     Raises
     ------
     RunError
-        No such folder, not one that `hetsim sweep` has written, or of another layout.
+        No such folder, not one that `hetsim sweep` has written, of another layout, or a file of it is damaged.
     """
     path = Path(folder)
     file = path / "sweep.json"
@@ -130,30 +167,65 @@ def load_sweep(folder: str | Path) -> Sweep:
         raise RunError("no sweep", where=str(path), allowed="a folder with sweep.json",
                        todo="Name a folder that `hetsim sweep` has written.")
     info = _json(file)
-    if info.get("layout") != LAYOUT:
-        raise RunError("a sweep of another layout", where=str(file), got=info.get("layout"), allowed=str(LAYOUT),
+    if info.get("layout") != SWEEP_LAYOUT:
+        raise RunError("a sweep of another layout", where=str(file), got=info.get("layout"), allowed=str(SWEEP_LAYOUT),
                        todo="Read it with the version that wrote it, or sweep again.")
-    info["axes"] = {name: [_read(info["kinds"][name], one) for one in values] for name, values in info["axes"].items()}
+    info = _formed(Description, info, file)
+    kinds = info["kinds"]
+    info["axes"] = {name: [_read(kinds.get(name), one, file) for one in found] for name, found in info["axes"].items()}
+    if not info["axes"].keys() == info["columns"].keys() == kinds.keys():
+        raise RunError("axes, columns and kinds are not of the same names", where=str(file), todo="Sweep again.")
     records = {}
     for cell in info["cells"]:
-        record = path / "cells" / f"{cell}.json"
-        if record.is_file():
-            records[cell] = _json(record)
-            axes = records[cell]["axes"].items()
-            records[cell]["axes"] = {name: _read(info["kinds"].get(name, "string"), one) for name, one in axes}
+        place = path / "cells" / f"{cell}.json"
+        if place.is_file():
+            record = records[cell] = read_record(place)
+            record["axes"] = {name: _read(kinds.get(name), one, place) for name, one in record["axes"].items()}
     return Sweep(path, info, records)
 
 
-def _read(kind: str, value: Any) -> Any:
+def read_record(file: Path) -> dict[str, Any]:
+    """The record of a cell, as `Record` has it.
+
+    Raises
+    ------
+    RunError
+        It cannot be read, or was damaged or edited: something lacks, is of another kind, or of another cell.
+    """
+    record = _formed(Record, _json(file), file)
+    if record["cell"] != file.stem:
+        raise RunError("the record of another cell", where=str(file), got=record["cell"], allowed=file.stem,
+                       todo="Sweep again.")
+    return record
+
+
+def _formed(form: type[_Form], content: dict[str, Any], file: Path) -> dict[str, Any]:
+    try:
+        return form.model_validate(content).model_dump()
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise RunError("damaged", where=f"{file}, {'.'.join(map(str, first['loc']))}", got=first["msg"],
+                       todo="Sweep again.") from None
+
+
+def _read(kind: str | None, value: Any, file: Path) -> Any:
     """A value of an axis out of JSON, which has infinity as text."""
-    return None if value is None else _READ[kind](value)
+    try:
+        return None if value is None else _READ[kind or "string"](value)
+    except (ValueError, OverflowError):
+        raise RunError("damaged: not a value of the axis", where=str(file), got=value, allowed=str(kind),
+                       todo="Sweep again.") from None
 
 
 def _json(file: Path) -> dict[str, Any]:
     try:
+        if not file.is_file():
+            raise OSError("no file")
         content = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise RunError("not readable as JSON", where=str(file), got=str(error), todo="Sweep again.") from None
+    except RecursionError:
+        raise RunError("not readable as JSON", where=str(file), got="nested too deeply", todo="Sweep again.") from None
     if not isinstance(content, dict):
         raise RunError("not a JSON object", where=str(file), got=type(content).__name__, todo="Sweep again.")
     return content

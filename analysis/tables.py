@@ -8,48 +8,16 @@ from collections.abc import Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from analysis.measure.load import offered_load
+from analysis.formats import NONE, UNKNOWN, human, span, value
+from analysis.measure.load import modelled_load, offered_load
 from analysis.metrics import cost_known_usd, end_reasons, summary
 from analysis.run import Run, labels
 from analysis.window import in_words
 
-UNKNOWN = "unknown"
-NONE = "–"
-
-
-def human(time_s: float | None) -> str:
-    """A time span in words, two units at most: 42.5 s, 12 min 5 s, 3 h 20 min, 2 d 4 h; '–' for None."""
-    if time_s is None:
-        return NONE
-    if time_s < 0:
-        return "-" + human(-time_s)
-    if time_s < 59.95:
-        return f"{time_s:.1f} s"
-    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    first = next(i for i, (_, size) in enumerate(units) if time_s >= size or size == 60)
-    small = units[first + 1][1]
-    whole = round(time_s / small) * small
-    if first > 0 and whole >= units[first - 1][1]:
-        first -= 1
-    (name, size), (low, small) = units[first], units[first + 1]
-    return f"{int(whole // size)} {name} {int(whole % size // small)} {low}"
-
-
-def _span(time_s: float | None) -> str:
-    """A time in seconds, and in words beside it once it is a minute."""
-    if time_s is None:
-        return NONE
-    return f"{time_s:,.1f}" if time_s < 59.95 else f"{time_s:,.1f} ({human(time_s)})"
-
 
 def _cost(run: Run, cost_usd: float | None) -> str:
-    return (
-        f"{cost_usd:,.2f}" if cost_usd is not None else f"{UNKNOWN} (known part {cost_known_usd(run):,.2f})"
-    )
-
-
-def _number(value: float | None, digits: int = 1) -> str:
-    return NONE if value is None else f"{value:,.{digits}f}"
+    known = "" if cost_usd is not None else f" (known part {value(cost_known_usd(run), 'USD')})"
+    return value(cost_usd, "USD") + known
 
 
 def rule(run: Run) -> str:
@@ -65,19 +33,19 @@ def _rows(run: Run) -> dict[str, str]:
         "rule (what a duration is)": rule(run),
         "trace": str(run.info.get("trace", {}).get("source", UNKNOWN)),
         "estimates": str(run.info.get("estimate") or "none"),
-        "jobs done": f"{s['jobs_done']:,}",
+        "jobs finished": f"{s['jobs_finished']:,}",
         "jobs rejected": f"{s['jobs_rejected']:,}",
         "jobs unfinished": f"{s['jobs_unfinished']:,}",
-        "JCT mean (s)": _span(s["jct_mean_s"]),
-        "JCT median (s)": _span(s["jct_p50_s"]),
-        "JCT 99th percentile (s)": _span(s["jct_p99_s"]),
-        "queueing mean (s)": _span(s["queue_mean_s"]),
-        "makespan (s)": _span(s["makespan_s"]),
+        "JCT mean (s)": span(s["jct_mean_s"]),
+        "JCT median (s)": span(s["jct_p50_s"]),
+        "JCT 99th percentile (s)": span(s["jct_p99_s"]),
+        "queueing mean (s)": span(s["queue_mean_s"]),
+        "makespan (s)": span(s["makespan_s"]),
     }
     for name, share in s["utilisation"].items():
-        rows[f"GPUs held, {name} (%)"] = NONE if share is None else f"{100 * share:.1f}"
+        rows[f"GPUs held, {name} (%)"] = value(None if share is None else 100 * share, "%")
     rows |= {
-        "GPU time held (GPU-h)": _number(s["gpu_hours"], 1 if s["gpu_hours"] >= 100 else 3),
+        "GPU time held (GPU-h)": value(s["gpu_hours"], "GPU-h"),
         "cost (USD)": _cost(run, s["cost_usd"]),
         "preemptions": f"{s['preemptions']:,}",
     }
@@ -86,8 +54,8 @@ def _rows(run: Run) -> dict[str, str]:
     rows |= {"moves and resizes": f"{moved:,}"} if moved else {}
     rows |= {"node failures that hit a job": f"{failed:,}"} if failed else {}
     return rows | {
-        "simulator wall time (s)": _number(s["wall_s"], 2),
-        "simulator peak memory (MiB)": _number(s["peak_mib"], 0),
+        "simulator wall time (s)": value(s["wall_s"], "s"),
+        "simulator peak memory (MiB)": value(s["peak_mib"], "MiB"),
         "run folder": s["run_dir"],
     }
 
@@ -113,19 +81,30 @@ def summary_table(runs: Run | Sequence[Run]) -> Table:
     return table
 
 
-def notices(run: Run) -> list[str]:
-    """What to know before believing the numbers: overload by type, jobs that did not run, unknown prices."""
-    found = [in_words(run)] if "window" in run.info else []
-    load = offered_load(run).to_dict("index")
-    for name, row in ((name, load[name]) for name in run.types):
-        if row["load"] is None or row["load"] <= 1:
+def _overload(run: Run) -> list[str]:
+    """Loads above 1: by modelled speed where the run has it, else by recorded durations, type by type."""
+    load, modelled = offered_load(run).to_dict("index"), modelled_load(run)
+    what = {name: ("Offered load on " + name, load[name]["load"], "recorded durations") for name in run.types}
+    if modelled is not None:
+        what = {"all": ("Offered load", modelled, "modelled speed")}
+    found = []
+    for name, (title, high, by) in what.items():
+        if high is None or high <= 1:
             continue
+        row = load[name]
         end = row["drain_s"]
         drain = "not drained when the run ended" if end is None else f"drained {human(end)} later"
         found.append(
-            f"Offered load on {name} is {row['load']:.2f} by recorded durations, above 1, over "
-            f"{human(row['window_s'])}; backlog then {row['backlog_gpu_h']:,.2f} GPU-h, {drain}."
+            f"{title} is {high:.2f} by {by}, above 1, over {human(row['window_s'])}; backlog then "
+            f"{row['backlog_gpu_h']:,.2f} GPU-h, {drain}."
         )
+    return found
+
+
+def notices(run: Run) -> list[str]:
+    """What to know before believing the numbers: overload by type, jobs that did not run, unknown prices."""
+    found = [in_words(run)] if "window" in run.info else []
+    found += _overload(run)
     left = run.jobs[run.counted & run.jobs["state"].isin(("rejected", "unfinished"))]
     reasons = Counter(zip(left["state"], left["reason"], strict=True)).most_common()
     for (state, reason), count in reasons[:3]:

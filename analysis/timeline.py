@@ -15,7 +15,6 @@ import pandas as pd
 
 from analysis.measure.series import capacity, gpus_in_use, queue_length
 from analysis.run import Run, RunError, explode
-from traces.errors import did_you_mean
 
 US_PER_S = 1_000_000
 
@@ -104,7 +103,7 @@ def timeline(run: Run, begin_s: float | None = None, end_s: float | None = None,
     RunError
         An empty window, or a job that the run does not know.
     """
-    rows = _rows(run, jobs)
+    rows = np.array([run.row_of(name) for name in jobs], dtype=np.int64)
     begin, end = run.column("segments", "begin_s"), run.column("segments", "end_s")
     wanted = np.isin(run.segment_job, rows) if jobs else np.ones(len(begin), dtype=bool)
     origin, closed = run.window_s
@@ -127,16 +126,6 @@ def timeline(run: Run, begin_s: float | None = None, end_s: float | None = None,
     lane = lanes(gpu, begin_us, end_us, run.segment_job[segment])
     low_us, high_us = microseconds(np.array([low, high]), origin).tolist()
     return Timeline(run, low, high, segment, gpu, lane, begin_us.clip(low_us, high_us), end_us.clip(low_us, high_us))
-
-
-def _rows(run: Run, jobs: Sequence[str]) -> np.ndarray:
-    """Rows of the jobs table of these ids."""
-    ids = run.tables["jobs"]["job_id"].to_pylist() if jobs else []
-    row = {name: i for i, name in enumerate(ids)}
-    for name in jobs:
-        if name not in row:
-            raise RunError("no such job in the run", where=str(run.path), got=name, todo=did_you_mean(name, ids))
-    return np.array([row[name] for name in jobs], dtype=np.int64)
 
 
 def microseconds(time_s: np.ndarray, origin_s: float) -> np.ndarray:

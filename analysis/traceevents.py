@@ -14,7 +14,7 @@ import gzip
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -23,10 +23,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from analysis.run import Run, RunError
+from analysis.run import Run
 from analysis.timeline import US_PER_S, Timeline
 from sim.schema import SCHEMA_VERSION
+from traces.outfile import refuse_existing, written
 
 MAX_EVENTS = 2_000_000
 """With more than that viewers run out of memory."""
@@ -58,41 +61,34 @@ def write(timeline: Timeline, path: Path, *, force: bool = False,
 
     Raises
     ------
-    RunError
-        The file is there already, or its folder is not.
+    HetsimError
+        The file is there already (without `force`), or cannot be written.
     """
-    if path.exists() and not force:
-        raise RunError("the file is there already", where=str(path), todo="Name another, or use --force.")
-    if not path.parent.is_dir():
-        raise RunError("no such folder", where=str(path.parent), todo="Make it first.")
-    part, done, total = path.with_name(f".{path.name}.part"), 0, count(timeline)
+    refuse_existing(path, force)
+    done, total = 0, count(timeline)
     about = {"policy": timeline.run.policy, "schema_version": SCHEMA_VERSION, "from_s": timeline.begin_s,
              "to_s": timeline.end_s, "first_submit_s": timeline.run.window_s[0]}
-    try:
-        with _opened(part, packed=path.suffix == ".gz") as file:
-            # The unit comes first: viewers that read as it comes know it from then on.
-            file.write(f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n')
-            remaining = events(timeline)
-            while batch := list(islice(remaining, _BATCH)):
-                file.write((",\n" if done else "") + ",\n".join(batch))
-                done += len(batch)
-                if progress is not None:
-                    progress(done, total)
-            file.write("\n]}\n")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with written(path) as part, _opened(part, packed=path.suffix == ".gz") as file:
+        # The unit comes first: viewers that read as it comes know it from then on.
+        file.write(f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n')
+        remaining = events(timeline)
+        while batch := list(islice(remaining, _BATCH)):
+            file.write((",\n" if done else "") + ",\n".join(batch))
+            done += len(batch)
+            if progress is not None:
+                progress(done, total)
+        file.write("\n]}\n")
     return Written(path, len(timeline.segment), done, path.stat().st_size)
 
 
 def count(timeline: Timeline) -> int:
     """How many events a timeline has."""
-    return sum(1 for _ in _names(timeline)) + len(_times_us(timeline))
+    return len(_names(timeline)) + len(_times_us(timeline))
 
 
 def fits_until_s(timeline: Timeline, limit: int = MAX_EVENTS) -> float:
     """Until when at most so many events lie, from the timeline's begin on; in s on the trace's clock."""
-    room, times_us = limit - sum(1 for _ in _names(timeline)), _times_us(timeline)
+    room, times_us = limit - len(_names(timeline)), _times_us(timeline)
     if room >= len(times_us):
         return timeline.end_s
     first_out_us = int(np.partition(times_us, max(room, 0))[max(room, 0)])
@@ -124,43 +120,48 @@ def _threads(timeline: Timeline) -> np.ndarray:
     return threads
 
 
-def _names(timeline: Timeline) -> Iterator[str]:
+def _names(timeline: Timeline) -> list[str]:
     """Names of the processes and threads that have something on them, and their order."""
     run = timeline.run
     cluster = str(run.info.get("cluster", {}).get("name", ""))
-    yield from _named("process", f"cluster {cluster}".strip(), 0, f'"pid":{CLUSTER_PID}')
+    names = _named("process", f"cluster {cluster}".strip(), 0, f'"pid":{CLUSTER_PID}')
     gpus = run.column("nodes", "gpus")
-    for node in sorted({*timeline.node.tolist(), *(node for node, _, _ in timeline.outages)}):
+    for node in sorted({*np.unique(timeline.node).tolist(), *(node for node, _, _ in timeline.outages)}):
         name = f"node {node}, {gpus[node]} {run.types[run.node_type[node]]}"
-        yield from _named("process", name, node + 1, f'"pid":{node + 2}')
-    columns = (timeline.gpu, timeline.lane, timeline.node, _threads(timeline))
-    tracks = sorted(set(zip(*(column.tolist() for column in columns), strict=True)))
-    for order, (gpu, lane, node, thread) in enumerate(tracks):
+        names += _named("process", name, node + 1, f'"pid":{node + 2}')
+    threads, at = np.unique(_threads(timeline), return_index=True)
+    by_gpu = np.lexsort((timeline.lane[at], timeline.gpu[at]))
+    columns = (timeline.gpu[at], timeline.lane[at], timeline.node[at], threads)
+    for order, (gpu, lane, node, thread) in enumerate(zip(*(c[by_gpu].tolist() for c in columns), strict=True)):
         name = f"GPU {gpu}, lane {lane + 1}" if lane else f"GPU {gpu}"
-        yield from _named("thread", name, order, f'"pid":{node + 2},"tid":{thread}')
+        names += _named("thread", name, order, f'"pid":{node + 2},"tid":{thread}')
+    return names
 
 
-def _named(what: str, name: str, order: int, where: str) -> Iterator[str]:
-    yield f'{{"ph":"M","name":"{what}_name",{where},"args":{{"name":{json.dumps(name)}}}}}'
-    yield f'{{"ph":"M","name":"{what}_sort_index",{where},"args":{{"sort_index":{order}}}}}'
+def _named(what: str, name: str, order: int, where: str) -> list[str]:
+    return [f'{{"ph":"M","name":"{what}_name",{where},"args":{{"name":{json.dumps(name)}}}}}',
+            f'{{"ph":"M","name":"{what}_sort_index",{where},"args":{{"sort_index":{order}}}}}']
 
 
 def _counts(timeline: Timeline) -> Iterator[str]:
     for name, frame in timeline.counters.items():
-        keys = [json.dumps(column) for column in frame.columns[1:]]
         at = timeline.since_submit_us(frame["time_s"].to_numpy()).tolist()
-        for ts, values in zip(at, frame.drop(columns="time_s").to_numpy().tolist(), strict=True):
-            args = ",".join(f"{key}:{json.dumps(value)}" for key, value in zip(keys, values, strict=True))
-            yield f'{{"ph":"C","name":"{name}","pid":{CLUSTER_PID},"ts":{ts},"args":{{{args}}}}}'
+        columns = [_texts(pa.array(frame[column]), f",{json.dumps(column)}:") for column in frame.columns[1:]]
+        head = f'{{"ph":"C","name":"{name}","pid":{CLUSTER_PID},"ts":'
+        for ts, args in zip(at, _joined(columns), strict=True):
+            yield f'{head}{ts},"args":{{{args[1:]}}}}}'
 
 
 def _slices(timeline: Timeline) -> Iterator[str]:
-    about, arrows, current, head, arrow = _About(timeline.run), _arrows(timeline), -1, "", ""
+    """Slices, each followed by its restart; what is said of a segment is put into words when its first slot comes."""
+    starts = np.flatnonzero(np.diff(timeline.segment, prepend=-1))
+    heads, arrows = _About(timeline.run).of(timeline.segment[starts]), _arrows(timeline)
+    current, head, arrow = -1, "", ""
     columns = (timeline.segment, timeline.node + 2, _threads(timeline), timeline.begin_us, timeline.end_us,
                timeline.paid_us)
     for row, pid, tid, begin, end, paid in zip(*(column.tolist() for column in columns), strict=True):
         if row != current:
-            current, head, arrow = row, about.segment(row), arrows.get(row, "")
+            current, head, arrow = row, next(heads), arrows.get(row, "")
         where = f'"pid":{pid},"tid":{tid},"ts":{begin}'
         yield f'{{"ph":"X",{where},"dur":{end - begin},{head}{arrow}}}'
         arrow = ""  # one arrow a gang: from its first slot and to it
@@ -185,34 +186,61 @@ def _arrows(timeline: Timeline) -> dict[int, str]:
 
 
 class _About:
-    """What is said of a segment: name, category, arguments."""
+    """What is said of segments: name, category, arguments. Arguments tell all of a segment, also what is cut."""
 
     OF_JOB = ("user", "vc", "model", "num_gpus")
-    OF_SEGMENT = ("begin_s", "end_s", "overhead_s", "rate", "work_done", "work_lost")
+    OF_SEGMENT = ("end_reason", "begin_s", "end_s", "overhead_s", "rate", "work_done", "work_lost")
 
     def __init__(self, run: Run) -> None:
-        segments, jobs = run.tables["segments"], run.tables["jobs"]
-        wanted = ("job_id", "end_reason", "gpu_milli", *self.OF_SEGMENT)
-        self._segments = {name: segments[name].to_pylist() for name in wanted}
-        self._jobs = {name: jobs[name].to_pylist() for name in self.OF_JOB}
-        self._job_row, self._plans = run.segment_job.tolist(), _plans(run)
+        self._segments, self._job = run.tables["segments"], run.segment_job
+        jobs = run.tables["jobs"]
+        of_job = _joined([_texts(jobs[name].combine_chunks(), f'"{name}":', ",") for name in self.OF_JOB])
+        self._of_job = [*of_job, ""]  # the last is that of segments without a job, whose row is -1
+        self._plans = _plans(run)
 
-    def segment(self, row: int) -> str:
-        """The keys of a segment's events, as JSON without the braces. Arguments tell all of it, also what is cut."""
-        of = {name: column[row] for name, column in self._segments.items()}
-        job = self._job_row[row]
-        args: dict[str, Any] = {} if job < 0 else {name: column[job] for name, column in self._jobs.items()}
-        args |= {"share": of["gpu_milli"] / 1000, "end_reason": of["end_reason"]}
-        args |= {name: of[name] for name in self.OF_SEGMENT}
-        begins, plans = self._plans.get(of["job_id"], ([], []))
-        if (chosen := bisect_right(begins, of["begin_s"])) > 0:
-            args["plan"] = plans[chosen - 1]
-        told = json.dumps({name: value for name, value in args.items() if _known(value)}, separators=(",", ":"))
-        return f'"name":{json.dumps(of["job_id"])},"cat":{json.dumps(of["end_reason"])},"args":{told}'
+    def of(self, rows: np.ndarray) -> Iterator[str]:
+        """For each of these segments the keys of its events, as JSON without the braces."""
+        for first in range(0, len(rows), _BATCH):
+            batch = rows[first : first + _BATCH]
+            table = self._segments.take(batch).combine_chunks()
+            column = {name: table[name].combine_chunks() for name in ("job_id", "gpu_milli", *self.OF_SEGMENT)}
+            yield from _joined([
+                _texts(column["job_id"], '"name":'),
+                _texts(column["end_reason"], ',"cat":', ',"args":{'),
+                [self._of_job[row] for row in self._job[batch].tolist()],
+                _texts(pc.divide(column["gpu_milli"], 1000.0), '"share":'),
+                *(_texts(column[name], f',"{name}":') for name in self.OF_SEGMENT),
+                self._planned(column["job_id"], column["begin_s"]),
+                ["}"] * len(batch),
+            ])
+
+    def _planned(self, job_id: pa.Array, begin_s: pa.Array) -> list[str]:
+        """The plan that each segment ran under."""
+        if not self._plans:
+            return [""] * len(job_id)
+        texts = []
+        for job, begin in zip(job_id.to_pylist(), begin_s.to_pylist(), strict=True):
+            begins, plans = self._plans.get(job, ([], []))
+            chosen = bisect_right(begins, begin)
+            texts.append(f',"plan":{json.dumps(plans[chosen - 1])}' if chosen else "")
+        return texts
+
+
+def _texts(column: pa.Array, before: str, after: str = "") -> list[str]:
+    """Each value of a column as JSON between two texts; nothing where it is unknown. Equal values are written once."""
+    coded = column.dictionary_encode("encode")
+    texts = [f"{before}{repr(value) if type(value) is float else json.dumps(value)}{after}" if _known(value) else ""
+             for value in coded.dictionary.to_pylist()]
+    return [texts[code] for code in coded.indices.to_pylist()]
+
+
+def _joined(columns: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The texts of each row of these columns, one after another."""
+    return map("".join, zip(*columns, strict=True))
 
 
 def _known(value: Any) -> bool:
-    return value is not None and value != "" and not (isinstance(value, float) and not math.isfinite(value))
+    return value is not None and value != "" and not (type(value) is float and not math.isfinite(value))
 
 
 def _plans(run: Run) -> dict[str, tuple[list[float], list[str]]]:

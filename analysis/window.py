@@ -2,7 +2,8 @@
 
 All that is a sum over time (GPU time, cost, energy, waste, queue length) is cut at the window's ends, whoever it
 belongs to; sums over adjacent windows add up to that of the whole. All that is said of jobs (JCT, slowdown, rho,
-deadlines, the counts) is said of the jobs submitted in the window, which count.
+deadlines, the counts) is said of the jobs submitted in the window, which count: of what the window saw of them, or,
+where it follows them, of their whole life.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ from analysis.measure.gputime import work
 from analysis.run import Run, RunError
 
 
-def windowed(run: Run, begin_s: float, end_s: float) -> Run:
+def windowed(run: Run, begin_s: float, end_s: float, follow: bool = False) -> Run:
     """The part of a run in ``[begin_s, end_s)``, in s on the trace's clock, as a run.
 
     - Jobs that count are submitted in the window (``begin_s <= submit_s < end_s``; if the window reaches the run's end,
       also those submitted then). `Run.counted` says which. Jobs that were there before stay in the tables: they
       hold GPUs and wait, but are in no JCT and no count. Others are left out.
     - A job that had not left when the window closed is unfinished, its JCT unknown (censored on the right): a window
-      much shorter than the longest JCT measures the short jobs.
+      much shorter than the longest JCT measures the short jobs, and each policy by those that it let leave.
+    - With `follow` the jobs that count are followed to their end, as far as the run has it: state, JCT, waiting,
+      slowdown, rho, deadlines, preemptions of a job, makespan, backlog and drain are those of the whole run. It is
+      the usual way to measure a steady state (Narayanan et al., "Gavel", OSDI 2020, section 7). What is a sum over
+      time stays cut.
     - Segments are cut. Overhead is at a segment's start, then lasting work, then work that is lost later
       (`gputime.work`); each is what the window has of it, so that in each segment ``work_done = max(0, end_s
       - begin_s - overhead_s) * rate``, and `work_lost` is put where the lost work was done, not where it was lost.
@@ -36,20 +41,16 @@ def windowed(run: Run, begin_s: float, end_s: float) -> Run:
 
     ``run.info["window"]`` of the result: begin_s, end_s; to_the_end (it reaches the run's end); jobs_counted;
     jobs_there_at_begin (submitted before, still there: censored on the left, do not count); jobs_there_at_end (count,
-    but had not left); jobs_before, jobs_after (outside, left out).
+    but had not left); jobs_before, jobs_after (outside, left out); follow. ``run.life`` is the whole run.
 
     Raises
     ------
     RunError
         The window has no length, a time is no number, or it does not lie within the run.
     """
-    first_s, last_s = run.window_s
-    if not first_s <= begin_s < end_s <= last_s:
-        raise RunError(
-            "no such measuring window", where=str(run.path), got=f"from {begin_s:g} s to {end_s:g} s",
-            allowed=f"a begin before its end, both within the run, {first_s:g} s to {last_s:g} s",
-        )
-    to_the_end = bool(end_s == last_s)
+    _check(run, begin_s, end_s)
+    whole, rows = run.life or (run, np.arange(len(run.counted)))
+    to_the_end = bool(end_s == whole.window_s[1])
     submit, leave = run.column("jobs", "submit_s"), run.column("jobs", "end_s")
     rejected = pc.equal(run.tables["jobs"]["state"], "rejected").to_numpy()
     gone = np.where(rejected, submit, np.where(np.isnan(leave), np.inf, leave))
@@ -68,42 +69,61 @@ def windowed(run: Run, begin_s: float, end_s: float) -> Run:
             "jobs_there_at_end": int((counts & late).sum()),
             "jobs_before": int(((submit < begin_s) & ~earlier).sum()),
             "jobs_after": int(((submit >= begin_s) & ~counts).sum()),
+            "follow": follow,
         },
     }
+    kept = counts | earlier
     segments, inside = _segments(run, begin_s, end_s)
     now = run.column("decisions", "now_s")
     tables = {
-        "jobs": _jobs(run, counts | earlier, late, end_s),
+        "jobs": _jobs(whole, rows[kept], np.where(counts & follow, np.inf, end_s)[kept]),
         "segments": segments,
         "nodes": _nodes(run, begin_s, end_s),
         "decisions": _rows(run.tables["decisions"], (now >= begin_s) & ((now < end_s) | to_the_end)),
         "plans": _plans(run, inside),
     }
-    return replace(run, tables=tables, info=info)
+    life = replace(whole, info=dict(whole.info) | {"window": info["window"]}, life=None)
+    return replace(run, tables=tables, info=info, life=(life, rows[kept]))
 
 
-def _rows(table: pa.Table, keep: np.ndarray, **columns: np.ndarray) -> pa.Table:
-    """Some rows of a table, with new values in some columns (NaN becomes null where the table had nulls)."""
-    table = table.filter(pa.array(keep))
+def _check(run: Run, begin_s: float, end_s: float) -> None:
+    first_s, last_s = run.window_s
+    if not first_s <= begin_s < end_s <= last_s:
+        raise RunError(
+            "no such measuring window", where=str(run.path), got=f"from {begin_s:g} s to {end_s:g} s",
+            allowed=f"a begin before its end, both within the run, {first_s:g} s to {last_s:g} s",
+        )
+
+
+def _rows(table: pa.Table, keep: np.ndarray, **columns: Any) -> pa.Table:
+    """Some rows of a table, with new values in some columns."""
+    return _with(table.filter(pa.array(keep)), **columns)
+
+
+def _with(table: pa.Table, **columns: Any) -> pa.Table:
+    """A table with new values in some columns, of the types that they had; of an array, NaN becomes null."""
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
         field = table.schema.field(at)
-        table = table.set_column(at, field, pa.array(values, field.type, from_pandas=True))
+        if isinstance(values, np.ndarray):
+            values = pa.array(values, field.type, from_pandas=True)
+        table = table.set_column(at, field, values)
     return table
 
 
-def _jobs(run: Run, keep: np.ndarray, late: np.ndarray, end_s: float) -> pa.Table:
-    """Jobs of the window; those that leave after it are unfinished."""
-    first, leave, late = run.column("jobs", "first_start_s")[keep], run.column("jobs", "end_s")[keep], late[keep]
-    table = _rows(
-        run.tables["jobs"], keep,
-        first_start_s=np.where(first <= end_s, first, np.nan), end_s=np.where(late, np.nan, leave),
+def _jobs(whole: Run, rows: np.ndarray, seen_s: np.ndarray) -> pa.Table:
+    """Jobs of the window, each as it was seen until then; those that leave later are unfinished."""
+    first, leave = whole.column("jobs", "first_start_s")[rows], whole.column("jobs", "end_s")[rows]
+    table = whole.tables["jobs"].take(pa.array(rows))
+    late = (leave > seen_s) & pc.not_equal(table["state"], "rejected").to_numpy()
+    table = _with(
+        table, first_start_s=np.where(first <= seen_s, first, np.nan), end_s=np.where(late, np.nan, leave)
     )
-    cut = pa.array(late & ~np.isnan(leave))
-    for name, value in (("state", "unfinished"), ("reason", "had not left when the measuring window ended")):
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, table.schema.field(at), pc.if_else(cut, value, table[name]))
-    return table
+    cut = pa.array(late)
+    why = "had not left when the measuring window ended"
+    return _with(
+        table, state=pc.if_else(cut, "unfinished", table["state"]), reason=pc.if_else(cut, why, table["reason"])
+    )
 
 
 def _segments(run: Run, begin_s: float, end_s: float) -> tuple[pa.Table, np.ndarray]:
@@ -124,9 +144,8 @@ def _segments(run: Run, begin_s: float, end_s: float) -> tuple[pa.Table, np.ndar
         run.tables["segments"], inside,
         begin_s=begin, end_s=end, overhead_s=overhead, work_done=done, work_lost=lost,
     )
-    at = table.schema.get_field_index("end_reason")
-    cut = pa.array(last[inside] > end_s)
-    return table.set_column(at, table.schema.field(at), pc.if_else(cut, "horizon", table["end_reason"])), inside
+    reason = pc.if_else(pa.array(last[inside] > end_s), "horizon", table["end_reason"])
+    return _with(table, end_reason=reason), inside
 
 
 def _nodes(run: Run, begin_s: float, end_s: float) -> pa.Table:
@@ -138,10 +157,9 @@ def _nodes(run: Run, begin_s: float, end_s: float) -> pa.Table:
     for name, rows, times in (
         ("down_s", away, away["down_s"].clip(lower=begin_s)), ("up_s", back, back["up_s"]),
     ):
-        at = table.schema.get_field_index(name)
         starts = np.searchsorted(rows["node"].to_numpy(), numbers).astype(np.int32)
         lists: Any = pa.ListArray.from_arrays(starts, pa.array(times.to_numpy(np.float64)))
-        table = table.set_column(at, table.schema.field(at), lists.cast(table.schema.field(at).type))
+        table = _with(table, **{name: lists.cast(table.schema.field(name).type)})
     return table
 
 
@@ -157,9 +175,25 @@ UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def asked(
-    run: Run, begin: str | None = None, end: str | None = None, warmup: str | None = None, cooldown: str | None = None
+    run: Run, begin: str | None = None, end: str | None = None, warmup: str | None = None, cooldown: str | None = None,
+    follow: bool = False,
 ) -> Run:
-    """The window that a user asks for in words; the run itself where nothing is asked.
+    """The window that a user asks for in words, as `bounds` reads them; the run itself where nothing is asked.
+
+    Raises
+    ------
+    RunError
+        As `bounds`.
+    """
+    if not len(run.tables["jobs"]) or all(word is None for word in (begin, end, warmup, cooldown)):
+        return run
+    return windowed(run, *bounds(run, begin, end, warmup, cooldown), follow)
+
+
+def bounds(
+    run: Run, begin: str | None = None, end: str | None = None, warmup: str | None = None, cooldown: str | None = None
+) -> tuple[float, float]:
+    """Begin and end of the window that a user asks for in words, in s on the trace's clock.
 
     Parameters
     ----------
@@ -169,21 +203,17 @@ def asked(
     warmup, cooldown : lengths, in the same words (a plain number: s): a begin so long after the first submission, an
         end so long before the last.
 
-    The submissions are those of the trace, so that a window in % or by length is the same for every policy.
+    The submissions are those of the trace, so that a begin or an end in % or by length is the same for every policy; an
+    end that is not asked for is that of each run.
 
     Raises
     ------
     RunError
         Words that are no time; begin and warmup, or end and cooldown, at once; a window that is not within the run.
     """
-    for one, other, names in ((begin, warmup, "from and warmup"), (end, cooldown, "to and cooldown")):
-        if one is not None and other is not None:
-            raise RunError(f"{names} say the same", got=f"{one} and {other}", todo="Leave out one of them.")
-    submit = run.column("jobs", "submit_s")
-    if not len(submit) or all(word is None for word in (begin, end, warmup, cooldown)):
-        return run
-    first_s, last_s = float(submit.min()), float(submit.max())
-    begin_s, end_s = run.window_s
+    _check_twice(begin, end, warmup, cooldown)
+    submit, (begin_s, end_s) = run.column("jobs", "submit_s"), run.window_s
+    first_s, last_s = (float(submit.min()), float(submit.max())) if len(submit) else (begin_s, begin_s)
     if begin is not None:
         begin_s = _moment_s(begin, first_s, last_s, "from")
     if warmup is not None:
@@ -192,7 +222,33 @@ def asked(
         end_s = _moment_s(end, first_s, last_s, "to")
     if cooldown is not None:
         end_s = last_s - _length_s(cooldown, last_s - first_s, "cooldown")
-    return windowed(run, begin_s, end_s)
+    _check(run, begin_s, end_s)
+    return begin_s, end_s
+
+
+def check_words(
+    begin: str | None = None, end: str | None = None, warmup: str | None = None, cooldown: str | None = None
+) -> None:
+    """Refuse, before there is a run, words that `bounds` reads as no time.
+
+    Raises
+    ------
+    RunError
+        As `bounds`, but for a window that is not within a run.
+    """
+    _check_twice(begin, end, warmup, cooldown)
+    for word, name in ((begin, "from"), (end, "to")):
+        if word is not None:
+            _moment_s(word, 0.0, 0.0, name)
+    for word, name in ((warmup, "warmup"), (cooldown, "cooldown")):
+        if word is not None:
+            _length_s(word, 0.0, name)
+
+
+def _check_twice(begin: str | None, end: str | None, warmup: str | None, cooldown: str | None) -> None:
+    for one, other, names in ((begin, warmup, "from and warmup"), (end, cooldown, "to and cooldown")):
+        if one is not None and other is not None:
+            raise RunError(f"{names} say the same", got=f"{one} and {other}", todo="Leave out one of them.")
 
 
 def _moment_s(word: str, first_s: float, last_s: float, name: str) -> float:
@@ -219,9 +275,18 @@ def in_words(run: Run) -> str:
     w = run.info.get("window")
     if w is None:
         return ""
+    late = w["jobs_there_at_end"]
+    if w["follow"]:
+        end = "; they are followed to their end. What is a sum over time ends with the window; "
+    elif late:
+        end = (f", of which {late:,} had not left when it closed: their JCT is unknown, and means of jobs are of those "
+               "that had (--follow sees them to their end); ")
+    else:
+        end = ", all of which had left when it closed; "
+    early = w["jobs_there_at_begin"]
     return (
         f"Measured from {w['begin_s']:,.10g} s to {w['end_s']:,.10g} s on the trace's clock: {w['jobs_counted']:,} "
-        f"jobs submitted in it count, of which {w['jobs_there_at_end']:,} had not left when it closed (their JCT is "
-        f"unknown); {w['jobs_there_at_begin']:,} were there when it opened (they hold GPUs and wait, but do not "
-        f"count); {w['jobs_before']:,} had left before, {w['jobs_after']:,} came after."
+        f"jobs submitted in it count{end}{early:,} {'was' if early == 1 else 'were'} "
+        f"there when it opened (holding GPUs and waiting, but not counted); {w['jobs_before']:,} had left before, "
+        f"{w['jobs_after']:,} came after."
     )

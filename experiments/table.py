@@ -21,7 +21,8 @@ from sim.simulate import code_hash
 
 CONFIG = Path(__file__).with_name("all-policies.toml")
 HEAD = (
-    "| policy | jobs done | JCT mean (h) | JCT median (h) | JCT p99 (h) | queueing mean (h) | GPU-hours | cost (USD) |",
+    "| policy | jobs finished | JCT mean (h) | JCT median (h) | JCT p99 (h) | queueing mean (h) | GPU-hours | "
+    "cost (USD) |",
     "|---|---:|---:|---:|---:|---:|---:|---:|",
 )
 
@@ -41,7 +42,7 @@ def row(policy: str, folder: Path) -> str:
     s = summary(load_run(folder))
     hours = [f"{s[key] / 3600:,.1f}" for key in ("jct_mean_s", "jct_p50_s", "jct_p99_s", "queue_mean_s")]
     cost = "unknown" if s["cost_usd"] is None else f"{s['cost_usd']:,.0f}"
-    return " | ".join((f"| {policy}", f"{s['jobs_done']:,}", *hours, f"{s['gpu_hours']:,.0f}", f"{cost} |"))
+    return " | ".join((f"| {policy}", f"{s['jobs_finished']:,}", *hours, f"{s['gpu_hours']:,.0f}", f"{cost} |"))
 
 
 def main() -> None:

@@ -179,6 +179,7 @@ def _preset_table(name: str) -> dict[str, Any]:
     return _read(str(files("sim").joinpath("presets", f"{name}.toml")))
 
 
+@cache  # all of it is read-only
 def _preset(name: str) -> ClusterSpec:
     return _from_table(_preset_table(name), f"preset {name}", name)
 

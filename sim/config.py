@@ -63,7 +63,7 @@ class EngineConfig(Settings):
         0.05, "part of the GPU's time that taking turns costs a job (sharing = time); an estimate", ge=0, lt=1)
     pairs: str | None = setting(
         None, "file of measured pairs (sharing = spatial); pairs that it lacks, and all of them without it, by the "
-        "part of a GPU that a job keeps busy", min_length=1)
+        "part of a GPU that a job keeps busy", file=True, min_length=1)
     horizon_s: float | None = setting(
         None, "stop this long after the first submission; left out: run to the end",
         unit="s", gt=0, le=MAX_TIME_S)
@@ -72,9 +72,9 @@ class EngineConfig(Settings):
         allowed="name = GPUs, an integer from 0 to 1,000,000,000, for each virtual cluster")
     capacity: str | None = setting(
         None, "file of GPUs over time, time_s,vc,gpu_type,gpus: nodes that go and come and, where vc is given, quotas; "
-        "left out: all nodes are there", min_length=1)
+        "left out: all nodes are there", file=True, min_length=1)
     outages: str | None = setting(
-        None, "file of nodes that go and come, time_s,node,up; left out: none does", min_length=1)
+        None, "file of nodes that go and come, time_s,node,up; left out: none does", file=True, min_length=1)
 
 
 _MOMENT = "seconds, a number with min, h or d, or a date such as 2017-10-09"
@@ -91,7 +91,7 @@ class RunConfig(Settings):
 
     policy: str = setting("hetero", "scheduler: the name of a policy", min_length=1)
     policy_settings: dict[str, Any] = Field({}, description="section [policy]: the policy's own settings")
-    trace: str = setting("philly", "trace: a built-in name or a file", min_length=1)
+    trace: str = setting("philly", "trace: a built-in name or a file", file=True, min_length=1)
     format: str | None = setting(None, "format of the trace file; left out: told from its content")
     read: dict[str, str] = setting(
         {}, "options of the trace's reader (hetsim trace formats)", allowed="name = value, for each option")
@@ -113,7 +113,7 @@ class RunConfig(Settings):
     assign_with: dict[str, str] = setting(
         {}, "settings of the recipe", allowed="name = value, for each setting")
     cluster: str = setting(
-        "gavel", "cluster: preset, TOML file, or shorthand such as v100:8x4+t4:2x8", min_length=1)
+        "gavel", "cluster: preset, TOML file, or shorthand such as v100:8x4+t4:2x8", file=True, min_length=1)
     jobs: int | None = setting(
         None, "use the first so many jobs of the trace; left out: all", unit="jobs", ge=1)
     skip: int = setting(
@@ -134,10 +134,10 @@ class RunConfig(Settings):
         allowed="a GPU type of the catalogue")
     calibration: str = setting(
         "tuned", "how well jobs use GPUs (work = iterations): tuned, eager, scripts, or a file that hetsim perf "
-        "--calibrate made", min_length=1)
+        "--calibrate made", file=True, min_length=1)
     measured: str | None = setting(
         None, "file or folder of measured rates: jobs whose model it has run at these (work = iterations)",
-        min_length=1)
+        file=True, min_length=1)
     measured_gaps: Literal["refuse", "interpolate", "amdahl", "linear"] = setting(
         "interpolate", "rates that were not measured: refuse; interpolate between those of the same model and GPU "
         "type; or go beyond them, too (amdahl, linear)")
@@ -187,13 +187,15 @@ _SECTIONS = {"run": "", "policy": "policy_settings", "engine": "engine"}
 
 @dataclass(frozen=True)
 class Setting:
-    """One line of the list of settings; `name` is dotted, `allowed` says in words what the value may be."""
+    """One line of the list of settings; `name` is dotted, `allowed` says in words what the value may be, `file`
+    whether it may name a file."""
 
     name: str
     default: Any
     unit: str
     allowed: str
     meaning: str
+    file: bool = False
 
     @property
     def default_text(self) -> str:
@@ -318,6 +320,6 @@ def _settings(tables: tuple[tuple[str, type[Settings]], ...]) -> Iterator[Settin
         for name in key_names(model):
             field = model.model_fields[name]
             extra = field.json_schema_extra
-            unit = str(extra["unit"]) if isinstance(extra, dict) else ""
-            yield Setting(f"{section}.{name}", field.get_default(call_default_factory=False), unit,
-                          allowed_values(field), field.description or "")
+            assert isinstance(extra, dict)  # of all that `setting` has declared
+            yield Setting(f"{section}.{name}", field.get_default(call_default_factory=False), str(extra["unit"]),
+                          allowed_values(field), field.description or "", bool(extra["file"]))

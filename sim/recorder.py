@@ -18,6 +18,7 @@ from sim.api import Plan
 from sim.cluster import ClusterSpec
 from sim.hardware import PRICE_KINDS
 from traces.errors import HetsimError
+from traces.outfile import followed
 from traces.trace import Trace
 
 _REASON = {name: i for i, name in enumerate(schema.END_REASONS)}
@@ -240,6 +241,7 @@ def claim(folder: Path, force: bool) -> None:
     OutputError
         It exists and `force` is not set, or its parent cannot be written.
     """
+    folder = followed(folder)
     if folder.exists() and not folder.is_dir():
         raise OutputError("the output is a file", where=str(folder), todo="Name a folder with --out.")
     if folder.exists() and any(folder.iterdir()):
@@ -279,6 +281,7 @@ def write_run(folder: Path, tables: dict[str, pa.Table], info: dict[str, Any], t
     OutputError
         The disk is full or the folder cannot be written; nothing is left behind.
     """
+    folder = followed(folder)
     temporary = folder.with_name(f".{folder.name}.part{os.getpid()}")
     try:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -10,8 +10,9 @@ from policies.estimate import run_times_s
 from policies.registry import make
 from sim.clusters import load_cluster
 from sim.config import RunConfig
+from sim.schema import in_json
 from sim.simulate import RunResult, simulate
-from sim.workload import Workload, prepare, resolved
+from sim.workload import Workload, check_files, prepare, resolved
 from traces.trace import Trace
 
 
@@ -36,6 +37,7 @@ class Replay:
         self._whole = whole
         self.policy = make(config.policy, config.policy_settings)
         self.config = resolved(config)
+        check_files(self.config)
         self.cluster = load_cluster(self.config.cluster)
 
     @cached_property
@@ -47,8 +49,8 @@ class Replay:
         """All settings as JSON can hold them, the policy's own with their defaults; where results go is none."""
         kept = self.config.model_dump(exclude={"out", "policy_settings"})
         kept["policy_settings"] = {name: getattr(self.policy, name) for name in self.policy.settings()}
-        plain: dict[str, Any] = _plain(kept)
-        return plain
+        settings: dict[str, Any] = in_json(kept)
+        return settings
 
     def play(self, on_progress: Callable[[int, float], None] | None = None) -> RunResult:
         """Replay the trace; `on_progress` is called now and then with (jobs that have left, simulated time)."""
@@ -59,12 +61,6 @@ class Replay:
         return simulate(
             work.trace, self.cluster, policy, work.truth, config.engine, performance=work.performance,
             estimate_s=believed, estimate=config.estimate, seed=config.seed,
+            worth_gpus=None if work.performance is None else work.worth_gpus,
             settings={"config": self.settings}, on_progress=on_progress,
         )
-
-
-def _plain(value: Any) -> Any:
-    """As JSON can hold it: infinity, which it has no number for, as text."""
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return "inf" if value == float("inf") else value

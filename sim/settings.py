@@ -43,7 +43,9 @@ class Settings(BaseModel):
     )
 
 
-def setting(default: Any, meaning: str, *, unit: str = "", allowed: str = "", **rule: Any) -> Any:
+def setting(
+    default: Any, meaning: str, *, unit: str = "", allowed: str = "", file: bool = False, **rule: Any
+) -> Any:
     """Declare one setting.
 
     Parameters
@@ -51,9 +53,11 @@ def setting(default: Any, meaning: str, *, unit: str = "", allowed: str = "", **
     default : its default; `...` where it must be given.
     meaning, unit : for the list of settings.
     allowed : what it may be, in words; empty: told from type and bounds.
+    file : it may name a file that a run reads: what the file holds counts as much as its name.
     rule : pydantic's bounds (`ge=0`, …).
     """
-    return Field(default, description=meaning, json_schema_extra={"unit": unit, "allowed": allowed}, **rule)
+    extra: dict[str, Any] = {"unit": unit, "allowed": allowed, "file": file}
+    return Field(default, description=meaning, json_schema_extra=extra, **rule)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

@@ -58,6 +58,7 @@ def simulate(
     estimate_s: np.ndarray | None = None,
     estimate: str = "oracle",
     seed: int = 0,
+    worth_gpus: float | None = None,
     settings: dict[str, Any] | None = None,
     on_progress: Callable[[int, float], None] | None = None,
 ) -> RunResult:
@@ -68,6 +69,7 @@ def simulate(
     truth : how much work each job has and how fast it does it (`sim.progress`).
     performance : the belief about speed, for policies that plan.
     estimate_s : believed run times (s on the reference gang), for policies that read them; `estimate` names their kind.
+    worth_gpus : what the cluster is worth on the trace (`sim.workload.worth_gpus`), to keep in run.json where known.
     settings : further settings to keep in run.json.
     on_progress : called now and then with (jobs that have left, simulated time).
 
@@ -132,7 +134,10 @@ def simulate(
             "nodes": cluster.num_nodes,
             "links": asdict(cluster.links),
         },
-        "work": {"mode": truth.mode, "unit": truth.unit, "rule": truth.rule},
+        "work": {
+            "mode": truth.mode, "unit": truth.unit, "rule": truth.rule,
+            **({} if worth_gpus is None else {"worth_gpus": worth_gpus}),
+        },
         "settings": {k: ("inf" if v == np.inf else v) for k, v in config.model_dump().items()},
         "estimate": estimate if policy.needs_estimates else "none",
         "seed": seed,

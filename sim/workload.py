@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sim.cluster import ClusterSpec
-from sim.config import RunConfig
+from sim.config import ConfigError, RunConfig, list_settings
 from sim.hardware import GpuType, gpu_type
 from sim.performance import MODELS, MeasuredTable, Performance, PerformanceError
 from sim.performance.calibration import named_calibration
@@ -29,6 +30,10 @@ DEFAULT_JOBS, DEFAULT_LOAD = 5_000, 0.7
 
 #: GPU type on which the durations of a generated trace were recorded, where it is not that of all others.
 DEFAULT_REFERENCE = {"acme": "A100-80"}
+
+#: Settings that may name a file, but those of a trace and of a cluster, which are read for each run.
+FILES = tuple(name for one in list_settings()
+              if one.file and (name := one.name.removeprefix("run.")) not in ("trace", "cluster"))
 
 DEFAULT_CLUSTER = {"philly": "gavel", "pai": "pai320", "helios": "helios", "acme": "acme"}
 
@@ -67,6 +72,38 @@ def resolved(config: RunConfig) -> RunConfig:
         "jobs": config.jobs or DEFAULT_JOBS, "load": load, "cluster": cluster, "reference": reference})
 
 
+def setting_of(config: RunConfig, name: str) -> Any:
+    """A setting by its dotted name; None where a table has no such entry."""
+    table, _, rest = name.partition(".")
+    value = getattr(config, table)
+    if not rest:
+        return value
+    if isinstance(value, dict):
+        return value.get(rest)
+    inner, _, entry = rest.partition(".")
+    found = getattr(value, inner)
+    return found.get(entry) if entry else found
+
+
+def check_files(config: RunConfig) -> None:
+    """Refuse settings that name no file, also where the run would not read it: it was named for something.
+
+    Raises
+    ------
+    HetsimError
+        Nothing is there, it is neither a file nor a folder, or the calibration is none.
+    """
+    named_calibration(config.calibration)
+    for name in FILES:
+        if name != "calibration" and (file := setting_of(config, name)):
+            if not Path(file).exists():
+                raise ConfigError("no such file", where=name if "." in name else f"run.{name}", got=file,
+                                  allowed="a file that is there")
+            if not (Path(file).is_file() or Path(file).is_dir()):
+                raise ConfigError("neither a file nor a folder", where=name if "." in name else f"run.{name}", got=file,
+                                  allowed="a file", todo="Write what it gives to a file first.")
+
+
 def read_trace(config: RunConfig, whole: Callable[[RunConfig], Trace] | None = None) -> Trace:
     """The jobs that were asked for, of the trace that was named (generated, or read from a file), with what a recipe
     adds to them. `whole` reads the trace before jobs are selected (`whole_trace`; who makes many runs keeps it).
@@ -76,12 +113,10 @@ def read_trace(config: RunConfig, whole: Callable[[RunConfig], Trace] | None = N
     TraceError
         See `traces.load.load_trace`, `traces.synthetic.generate`, `traces.select.Selection` and `traces.recipes`.
     """
-    chosen = Selection(
-        gpu_types=config.gpu_types,
-        submitted_from=config.submitted_from, submitted_to=config.submitted_to, status=tuple(config.status),
-        vc=tuple(config.vc), user=tuple(config.user), gangs=config.gangs,
-        skip=config.skip, jobs=None if config.trace in GENERATORS else config.jobs,
-    )
+    chosen = selection(config)
+    if config.skip and config.trace in GENERATORS:
+        raise TraceError("a generated trace has no jobs before its first", where="run.skip", got=config.skip,
+                         todo="Other jobs of the same kind: another --seed.")
     for name in config.gpu_types.values():
         if name:
             gpu_type(name)  # refused here, not when the jobs that ask for it have been rejected
@@ -94,6 +129,16 @@ def read_trace(config: RunConfig, whole: Callable[[RunConfig], Trace] | None = N
     return assign_recipe(trace, config.assign, config.seed, **config.assign_with)
 
 
+def selection(config: RunConfig) -> Selection:
+    """Which jobs of the whole trace were asked for (a generated one has as many as were asked for)."""
+    return Selection(
+        gpu_types=config.gpu_types,
+        submitted_from=config.submitted_from, submitted_to=config.submitted_to, status=tuple(config.status),
+        vc=tuple(config.vc), user=tuple(config.user), gangs=config.gangs,
+        skip=config.skip, jobs=None if config.trace in GENERATORS else config.jobs,
+    )
+
+
 def whole_trace(config: RunConfig) -> Trace:
     """The trace that was named, before any of its jobs are selected."""
     if config.trace not in GENERATORS:
@@ -101,9 +146,6 @@ def whole_trace(config: RunConfig) -> Trace:
             raise TraceError("no such file, nor generated trace", got=config.trace, todo=near,
                              allowed="a file, or " + ", ".join(GENERATORS))
         return load_trace(config.trace, config.format, **config.read)
-    if config.skip:
-        raise TraceError("a generated trace has no jobs before its first", where="run.skip", got=config.skip,
-                         todo="Other jobs of the same kind: another --seed.")
     known = GENERATORS[config.trace].options
     for name in config.read:
         if name not in known:

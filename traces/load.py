@@ -68,10 +68,21 @@ def load_trace(path: str | Path, format: str | None = None, /, **options: Any) -
 
 
 def file_hash(path: Path) -> str:
-    """SHA-256 (hex) of a file's bytes; of a folder, as in measured tables, of the CSV files in it: see `files_hash`."""
+    """SHA-256 (hex) of a file's bytes; of a folder, as in measured tables, of the CSV files in it: see `files_hash`.
+
+    Raises
+    ------
+    TraceError
+        Nothing is there, or neither a file nor a folder: a device may have no end.
+    OSError
+        It cannot be read.
+    """
+    if not path.exists():
+        raise TraceError("no such file", where=str(path))
     if path.is_dir():
         inside = [file for file in path.rglob("*.csv") if file.is_file()]
         return files_hash(path, (f for f in inside if not any(p.startswith(".") for p in f.relative_to(path).parts)))
+    _check_kind(path)
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -171,9 +182,13 @@ def _check_there(path: Path, format: str | None = None) -> None:
             allowed=f"a trace of format {format or ', '.join(FORMATS)}",
             todo=f"Public files are at: {known} (hetsim trace formats NAME: which of them)" if known else "",
         )
+    _check_kind(path)
+
+
+def _check_kind(path: Path) -> None:
     if not (path.is_file() or path.is_dir()):  # a pipe that nobody writes to would be waited for
         raise TraceError("neither a file nor a folder", where=str(path), got="a pipe, socket or device",
-                         allowed="a file", todo="Write the trace to a file first.")
+                         allowed="a file", todo="Write what it gives to a file first.")
 
 
 def _nearest(start: Head) -> str:

@@ -39,30 +39,23 @@ class Interval:
     n: int
 
 
-def interval(values: Any, level: float = 0.95, *, geometric: bool = False) -> Interval:
+def interval(values: Any, level: float = 0.95) -> Interval:
     """Mean of independent values and its interval by Student's t, ``m ± t(n-1) * s / sqrt(n)``.
 
     Parameters
     ----------
     values : numbers, one a repetition (a seed, a trace). A NaN makes all of it NaN: unknown is never left out.
     level : share of such intervals that hold the true mean, above 0 and below 1.
-    geometric : of ratios: mean and interval of the logarithms, raised again, so that A/B and B/A say the same. A
-        value that is not positive has no logarithm: then all is NaN.
 
-    Source: Student, "The Probable Error of a Mean", Biometrika 1908; ratios by logarithms: Fleming and Wallace, "How
-    Not to Lie with Statistics", CACM 1986.
+    Source: Student, "The Probable Error of a Mean", Biometrika 1908.
     """
     x = np.asarray(values, dtype=np.float64)
-    if geometric:
-        x = np.log(np.where(x > 0, x, np.nan))
     if not len(x) or np.isnan(x).any():
         return Interval(np.nan, np.nan, np.nan, len(x))
-    mean, half = x.mean(), np.nan
+    mean, half = float(x.mean()), np.nan
     if len(x) > 1:
-        half = stats.t.ppf((1 + level) / 2, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))
-    ends = np.array([mean, mean - half, mean + half])
-    mean, low, high = (np.exp(ends) if geometric else ends).tolist()
-    return Interval(mean, low, high, len(x))
+        half = float(stats.t.ppf((1 + level) / 2, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)))
+    return Interval(mean, mean - half, mean + half, len(x))
 
 
 def bootstrap(

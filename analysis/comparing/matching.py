@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from analysis.metrics import per_job
+from analysis.comparing.bill import Bill
+from analysis.measure.breakdown import times
 from analysis.run import FINISHED, Run, RunError
 
-VALUES = ("jct_s", "queue_s", "cost_usd")
-"""What is looked at of each job (columns of `analysis.metrics.per_job`)."""
+VALUES = ("jct_s", "queue_s", "cost_usd", "cost_known_usd", "unpriced_gpu_h")
+"""What is looked at of each job: as in `analysis.metrics.per_job`, the cost as `Bill.of_jobs` has it."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +26,21 @@ class Matched:
     measured : float64 [jobs, policies, len(VALUES)], of jobs that finished under all.
     left_out : jobs that finished under some of them only.
     lost : for each policy, how many of those it did not finish, by what became of them.
+    nowhere : jobs that count and finished under none, by what became of them: 'rejected', 'unfinished', or 'in several
+        ways' where that differs.
+    done, counted : int64 [policies], jobs that finished, and that count, under each.
     """
 
     measured: np.ndarray
     left_out: int
     lost: list[Counter[str]]
+    nowhere: Counter[str]
+    done: np.ndarray
+    counted: np.ndarray
 
 
-def matched(runs: Sequence[Run]) -> Matched:
-    """Jobs of runs by id, one run a policy.
+def matched(runs: Sequence[Run], bill: Bill) -> Matched:
+    """Jobs of runs by id, one run a policy; `bill`: what cost is.
 
     Raises
     ------
@@ -46,10 +53,12 @@ def matched(runs: Sequence[Run]) -> Matched:
     row = np.split(codes.dictionary_encode().indices.to_numpy(), split)
     n = max((int(one.max(initial=-1)) for one in row), default=-1) + 1
     values, done = np.full((n, len(runs), len(VALUES)), np.nan), np.zeros((n, len(runs)), dtype=bool)
+    counts = np.zeros((n, len(runs)), dtype=bool)
     for t, run in enumerate(runs):
-        job = per_job(run)
-        values[row[t], t], done[row[t], t] = job[list(VALUES)].to_numpy(), job["finished"].to_numpy()
-    some, both = done.any(axis=1), done.all(axis=1)
+        job = times(run)
+        values[row[t], t, :2], values[row[t], t, 2:] = job[["jct_s", "queue_s"]].to_numpy(), bill.of_jobs(run)
+        done[row[t], t], counts[row[t], t] = job["finished"].to_numpy(), run.counted
+    some, both = np.asarray(done.any(axis=1)), np.asarray(done.all(axis=1))
     if not both.any():
         raise RunError(
             "no job finished in all runs",
@@ -58,7 +67,8 @@ def matched(runs: Sequence[Run]) -> Matched:
             todo="Compare runs of the same jobs.",
         )
     lost = [_fates(run, row[t], some & ~done[:, t]) for t, run in enumerate(runs)]
-    return Matched(values[both], int((some & ~both).sum()), lost)
+    nowhere = _common_fates(runs, row, counts & ~some[:, None])
+    return Matched(values[both], int((some & ~both).sum()), lost, nowhere, done.sum(axis=0), counts.sum(axis=0))
 
 
 def _fates(run: Run, row: np.ndarray, lost: np.ndarray) -> Counter[str]:
@@ -66,3 +76,14 @@ def _fates(run: Run, row: np.ndarray, lost: np.ndarray) -> Counter[str]:
     states = run.tables["jobs"]["state"].filter(pa.array(lost[row])).to_pylist()
     words = Counter("outside the window" if state in FINISHED else state for state in states)
     return words + Counter({"absent": int(lost.sum()) - len(states)})
+
+
+def _common_fates(runs: Sequence[Run], row: list[np.ndarray], counts: np.ndarray) -> Counter[str]:
+    """What became of jobs that finished nowhere: the one word that all runs have for it, or that these differ."""
+    fates: dict[int, set[str]] = {}
+    for t, run in enumerate(runs):
+        mine = counts[row[t], t]
+        states = run.tables["jobs"]["state"].filter(pa.array(mine)).to_pylist()
+        for job, state in zip(row[t][mine].tolist(), states, strict=True):
+            fates.setdefault(job, set()).add(state)
+    return Counter(min(words) if len(words) == 1 else "in several ways" for words in fates.values())

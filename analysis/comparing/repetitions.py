@@ -24,7 +24,7 @@ def repetitions(runs: Sequence[Run], different_traces: bool = False) -> tuple[li
     """
     found: dict[str, dict[tuple[str, str], list[Run]]] = {}
     for run in runs:
-        found.setdefault(_kind(run), {}).setdefault(_repetition(run), []).append(run)
+        found.setdefault(kind_of(run), {}).setdefault(_repetition(run), []).append(run)
     keys = {key for team in found.values() for key in team}
     if different_traces or len(found) < 2 or len(keys) == 1 or all(len(team) == 1 for team in found.values()):
         return [[run] for run in runs], [*_traces(runs, different_traces), *_differences(runs)]
@@ -54,10 +54,12 @@ def repetitions(runs: Sequence[Run], different_traces: bool = False) -> tuple[li
     return teams, notes
 
 
-def _kind(run: Run) -> str:
+def kind_of(run: Run) -> str:
     """All but trace and seed that makes a run what it is."""
-    said = ("policy", "policy_settings", "cluster", "work", "settings", "estimate")
-    return json.dumps([run.info.get(name) for name in said] + [rule(run)], sort_keys=True)
+    said = ("policy", "policy_settings", "cluster", "settings", "estimate")
+    # What work is worth on average follows from the trace.
+    work = {name: value for name, value in (run.info.get("work") or {}).items() if name != "worth_gpus"}
+    return json.dumps([*(run.info.get(name) for name in said), work, rule(run)], sort_keys=True)
 
 
 def _repetition(run: Run) -> tuple[str, str]:
@@ -82,9 +84,23 @@ def _traces(runs: Sequence[Run], different_traces: bool) -> list[str]:
             where=f"{runs[0].path} and {runs[other].path}",
             got=f"trace hashes {str(hashes[0])[:12]} and {str(hashes[other])[:12]}",
             allowed="one trace, or the same ones under each policy",
-            todo="Run both on one trace, or pass --different-traces to pair jobs by id only.",
+            todo=(_stretched(runs) or "Run both on one trace, or pass --different-traces to pair jobs by id only."),
         )
     return ["The runs replayed different traces: jobs are paired by id only."]
+
+
+def _stretched(runs: Sequence[Run]) -> str:
+    """What to do where one trace became several because it was brought to a load of each cluster; else nothing."""
+    asked = [run.info.get("config") or {} for run in runs]
+    clusters = {str(config.get("cluster")) for config in asked}
+    if len(clusters) < 2 or any(config.get("load") is None for config in asked):
+        return ""
+    trace, load = asked[0].get("trace"), asked[0]["load"]
+    return (
+        f"Submissions were stretched to bring each cluster to its load ({load}). Convert once (hetsim trace convert "
+        f"{trace} jobs.parquet --cluster {asked[0].get('cluster')} --load {load}), then run that file on each "
+        "cluster without --load; or pass --different-traces to pair jobs by id though they come at other times."
+    )
 
 
 def _differences(runs: Sequence[Run]) -> list[str]:
@@ -114,7 +130,11 @@ def measured_when(team: Sequence[Run]) -> list[str]:
     if not windows:
         return []
     if len(windows) > 1:
-        return ["Only jobs submitted in the measuring window of their run count."]
+        return [f"Only jobs submitted in the measuring window of their run count{_followed(team)}."]
     ((begin_s, end_s),) = windows
     until = "the end" if end_s == float("inf") else f"{end_s:,.10g} s"
-    return [f"Only jobs submitted from {begin_s:,.10g} s to {until} on the trace's clock count."]
+    return [f"Only jobs submitted from {begin_s:,.10g} s to {until} on the trace's clock count{_followed(team)}."]
+
+
+def _followed(team: Sequence[Run]) -> str:
+    return ", and are followed to their end" if all(run.followed for run in team) else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, isfinite, log10
 
 from analysis.comparing.bootstrap import Interval
-from analysis.tables import human
+from analysis.formats import human
 
 MINUS = "−"
 
@@ -41,11 +41,15 @@ def _queue(queue: Interval) -> str:
         return "waits unknown"
     if _none(queue, 0.0):
         return "jobs wait as long"
-    half = (queue.high - queue.low) / 2
-    wide = f" ± {human(half)}" if isfinite(half) else ""
     if queue.low <= 0 <= queue.high:
-        return f"no difference in waiting beyond the interval, {human(queue.mean).replace('-', MINUS)}{wide}"
-    return f"jobs wait {human(abs(queue.mean))}{wide} {'less' if queue.mean < 0 else 'longer'}"
+        # Of both signs: the ends, as a ± around a small number looks as if waits could be negative.
+        ends = f" ({_time(queue.low)} to {_time(queue.high)})"
+        return f"no difference in waiting beyond the interval, {_time(queue.mean)}{ends}"
+    mean, low, high = (queue.mean, queue.low, queue.high) if queue.mean > 0 else (-queue.mean, -queue.high, -queue.low)
+    wide = " (interval unknown)"
+    if isfinite(high - low):
+        wide = f" ({_time(low)} to {_time(high)})" if _lopsided(mean, low, high) else f" ± {_time((high - low) / 2)}"
+    return f"jobs wait {_time(mean)}{wide} {'less' if queue.mean < 0 else 'longer'}"
 
 
 def _cost(cost: Interval) -> str:
@@ -75,14 +79,22 @@ def change(ratio: Interval, *, signed: bool = True) -> str:
     if not isfinite(half):
         return f"{_percent(mean, 0 if abs(mean) >= 10 else 1)}, interval unknown"
     digits = decimals(half, 1, 0, 4)
-    if max(high - mean, mean - low) > LOPSIDED * min(high - mean, mean - low):
+    if _lopsided(mean, low, high):
         return f"{_percent(mean, digits)} ({_percent(low, digits)} to {_percent(high, digits)})"
     return f"{_percent(mean, digits)} ± {_percent(half, digits)}"
+
+
+def _lopsided(mean: float, low: float, high: float) -> bool:
+    return max(high - mean, mean - low) > LOPSIDED * min(high - mean, mean - low)
 
 
 def decimals(half: float, otherwise: int, least: int, most: int) -> int:
     """Decimal places that an interval of this half length is worth; `otherwise` where it has none."""
     return min(most, max(least, ceil(-log10(half)))) if half > 0 else otherwise
+
+
+def _time(time_s: float) -> str:
+    return human(time_s).replace("-", MINUS)
 
 
 def _percent(value: float, digits: int) -> str:

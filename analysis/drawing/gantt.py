@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,62 +31,48 @@ def bars_of(run: Run) -> int:
     return int(explode(run.tables["segments"]["gpu_ids"])[0].size)
 
 
-def gantt(
-    run: Run, begin_s: float | None = None, end_s: float | None = None, rows: str = "auto", width_in: float = WIDTH_IN
-) -> Figure:
-    """Draw a window of a run: a line a GPU (shares stacked in it), a colour a job, restart overheads hatched.
+def gantt(run: Run, width_in: float = WIDTH_IN) -> Figure:
+    """Draw who held what: a line a GPU (shares stacked in it), a colour a job, restart overheads hatched.
 
-    Nodes that are down are dark. Colours repeat after eight jobs; names stand where there is room for them.
-
-    Parameters
-    ----------
-    begin_s, end_s : float, optional
-        Window in s since the first submit (or since a measuring window opened); by default all of the run.
-    rows : {'auto', 'gpu', 'node'}
-        What the axis counts; 'auto' counts GPUs if there are at most 64.
+    Nodes that are down are dark. Of eight colours neighbours have different ones (`tints`); names stand where there is
+    room for them. The axis counts GPUs if there are at most 64, else nodes. A part of a run is drawn by a measuring
+    window (`analysis.window.windowed`).
 
     Raises
     ------
     RunError
-        An empty window, unknown `rows`, or more than 20,000 stretches in the window.
+        The run has no length, or more than 20,000 stretches.
     """
-    if rows not in ("auto", "gpu", "node"):
-        raise RunError("unknown rows of a Gantt chart", got=rows, allowed="auto, gpu, node")
-    origin, last = run.window_s
-    low = origin + (0.0 if begin_s is None else begin_s)
-    high = last if end_s is None else origin + end_s
+    low, high = run.window_s
     if not high > low:
-        raise RunError(
-            "the window of the Gantt chart is empty",
-            got=f"{begin_s} to {end_s} s",
-            allowed="begin before end",
-        )
+        raise RunError("a Gantt chart of a run without length", where=str(run.path), got=f"{low:g} to {high:g} s",
+                       allowed="an end after the begin")
     gpus = int(run.column("nodes", "gpus").sum())
     with style(width_in):
         figure, (axes,) = new_figure(height_in=float(np.clip(0.9 + 0.2 * gpus, 1.6, 6.0)))
         size, unit = time_unit(high - low)
-        _bars(axes, run, low, high, (origin, size))
-        _outages(axes, run, (origin, size))
-        _label(axes, run, gpus, by_node=rows == "node" or (rows == "auto" and gpus > MAX_GPU_ROWS))
-        axes.set(xlim=((low - origin) / size, (high - origin) / size), ylim=(gpus, 0))
+        _bars(axes, run, (low, size))
+        _outages(axes, run, (low, size))
+        _label(axes, run, gpus)
+        axes.set(xlim=(0.0, (high - low) / size), ylim=(gpus, 0))
         axes.set_xlabel(clock([run], unit))
         axes.grid(axis="y", visible=False)
     return figure
 
 
-def _bars(axes: Axes, run: Run, low: float, high: float, clock: tuple[float, float]) -> None:
-    """The stretches of the window; adjoining GPUs of one stretch are one bar."""
+def _bars(axes: Axes, run: Run, clock: tuple[float, float]) -> None:
+    """The stretches of the run; adjoining GPUs of one stretch are one bar."""
     segment, gpu = explode(run.tables["segments"]["gpu_ids"])
     begin, end = run.column("segments", "begin_s"), run.column("segments", "end_s")
-    inside = (begin < high) & (end > low) & (end > begin)
     order = np.lexsort((gpu, segment, begin[segment]))
-    order = order[inside[segment[order]]]
+    order = order[(end > begin)[segment[order]]]
     if len(order) > MAX_GANTT_BARS:
         raise RunError(
             "too many stretches for a Gantt chart",
+            where=str(run.path),
             got=len(order),
             allowed=f"up to {MAX_GANTT_BARS:,}",
-            todo="Draw a shorter window.",
+            todo="Take a window: --from, --to.",
         )
     milli, overhead = run.column("segments", "gpu_milli"), run.column("segments", "overhead_s")
     owner = run.column("nodes", "first_gpu").searchsorted(gpu, side="right")
@@ -103,7 +92,8 @@ def _bars(axes: Axes, run: Run, low: float, high: float, clock: tuple[float, flo
     x0, x1 = (begin[seg] - clock[0]) / clock[1], (end[seg] - clock[0]) / clock[1]
     paid = np.minimum(x1, x0 + overhead[seg] / clock[1])
     job = run.segment_job[seg]
-    colours = [PALETTE[j % len(PALETTE)] for j in job]
+    tint = tints(begin[seg], end[seg], box, job)
+    colours = [PALETTE[tint[j]] for j in job.tolist()]
     thin = 0.5 if len(box) < 500 else 0.1
     _draw(axes, x0, x1, box, facecolors=colours, edgecolors="white", linewidths=thin,
           rasterized=len(box) > MAX_VECTOR_BARS)
@@ -118,15 +108,54 @@ def _bars(axes: Axes, run: Run, low: float, high: float, clock: tuple[float, flo
         linewidths=0.0,
         hatch="/////",
     )
-    _names(
-        axes,
-        run,
-        job,
-        box,
-        np.maximum(x0, (low - clock[0]) / clock[1]),
-        np.minimum(x1, (high - clock[0]) / clock[1]),
-        (high - low) / clock[1],
-    )
+    _names(axes, run, job, box, x0, x1, (run.window_s[1] - run.window_s[0]) / clock[1])
+
+
+def tints(begin: np.ndarray, end: np.ndarray, box: np.ndarray, job: np.ndarray) -> dict[int, int]:
+    """Number of the colour of each job: another one than its neighbours', the one least used of those that are left.
+
+    Neighbours share a border: of time (one follows the other on a GPU, however late) or of GPUs (they ran at the same
+    time). Jobs come in order of begin. One with neighbours of all colours takes that of the fewest.
+    """
+    near: dict[int, Counter[int]] = {int(j): Counter() for j in job}
+    for one, other in (*_followers(box), *_beside(begin, end, box)):
+        if job[one] != job[other]:
+            near[int(job[one])][int(job[other])] += 1
+            near[int(job[other])][int(job[one])] += 1
+    tint: dict[int, int] = {}
+    used = [0] * len(PALETTE)
+    for j, others in near.items():
+        taken = [0] * len(PALETTE)
+        for other, times in others.items():
+            if other in tint:
+                taken[tint[other]] += times
+        tint[j] = min(range(len(PALETTE)), key=lambda k: (taken[k], used[k], k))
+        used[tint[j]] += 1
+    return tint
+
+
+def _followers(box: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Pairs of bars, given in order of begin, of which one is the next on a GPU after the other."""
+    last: dict[int, list[int]] = {}
+    for i, (top, bottom) in enumerate(box.tolist()):
+        for gpu in range(int(top), math.ceil(bottom)):
+            before = last.setdefault(gpu, [])
+            yield from ((k, i) for k in before if box[k, 0] < bottom and box[k, 1] > top)
+            before[:] = [k for k in before if not (box[k, 0] >= top and box[k, 1] <= bottom)] + [i]
+
+
+def _beside(begin: np.ndarray, end: np.ndarray, box: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Pairs of bars at the same time of which one lies directly above the other; bars are given in order of begin."""
+    edges = np.round(box * 1000).astype(np.int64)  # shares of a GPU are of thousandths
+    above: dict[int, list[int]] = {}
+    below: dict[int, list[int]] = {}
+    for i, (top, bottom) in enumerate(edges.tolist()):
+        for side, edge in ((above, top), (below, bottom)):
+            there = side.setdefault(edge, [])
+            there[:] = [k for k in there if end[k] > begin[i]]
+            yield from ((k, i) for k in there)
+        above.setdefault(bottom, []).append(i)
+        below.setdefault(top, []).append(i)
 
 
 def _lane(taken: list[tuple[float, float, float]], begin: float, end: float, height: float) -> float:
@@ -181,8 +210,9 @@ def _outages(axes: Axes, run: Run, clock: tuple[float, float]) -> None:
         axes.fill_between([x0, x1], first[node], first[node] + gpus[node], color="#555555", linewidth=0)
 
 
-def _label(axes: Axes, run: Run, gpus: int, by_node: bool) -> None:
+def _label(axes: Axes, run: Run, gpus: int) -> None:
     """Ticks at GPUs or nodes, lines between nodes, GPU types at the right."""
+    by_node = gpus > MAX_GPU_ROWS
     first, count = run.column("nodes", "first_gpu"), run.column("nodes", "gpus")
     if len(first) <= 100:
         axes.hlines(first[1:], 0, 1, transform=axes.get_yaxis_transform(), color="#888888", linewidth=0.4)

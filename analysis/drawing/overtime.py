@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from analysis.drawing.distribution import percent
-from analysis.drawing.style import WIDTH_IN, legend, look, new_figure, style, time_unit
-from analysis.measure.series import averages, capacity, gpus_in_use, queue_length
-from analysis.run import Run, labels
+from analysis.drawing.seeds import entries
+from analysis.drawing.style import WIDTH_IN, legend, new_figure, style, time_unit
+from analysis.measure.series import ANY, NONE, averages, capacity, gpus_in_use, queue_length
+from analysis.run import Run
 
 BINS = 400
 """A longer time series is shown as means over this many bins of equal length."""
 MAX_PANELS = 6
+TITLES = {ANY: "any GPU type", NONE: "types that the cluster lacks"}
+"""Of the panels of jobs that wait; others are named by their GPU types."""
 
 
 def sampled(time_s: np.ndarray, values: np.ndarray, begin: float, end: float) -> tuple[np.ndarray, np.ndarray]:
-    """A step function as points for 'steps-post': itself if short, means over `BINS` bins if long."""
-    inside = int(((time_s >= begin) & (time_s <= end)).sum())
+    """A step function as points for 'steps-post': itself if short, means over `BINS` bins if long.
+
+    The state at the end itself (all that the end of a window cuts is given back there) lasts no time and is not drawn.
+    """
+    if end > begin and time_s[0] < end:
+        lasts = time_s < end
+        time_s, values = time_s[lasts], values[lasts]
+    inside = int((time_s >= begin).sum())
     if inside <= 2 * BINS or end <= begin:
         return np.append(time_s, max(end, float(time_s[-1]))), np.append(values, values[-1])
     edges = np.linspace(begin, end, BINS + 1)
@@ -30,12 +40,33 @@ def sampled(time_s: np.ndarray, values: np.ndarray, begin: float, end: float) ->
     return edges, np.append(means, means[-1])
 
 
+def held_panels(runs: Sequence[Run]) -> dict[str, list[pd.DataFrame | None]]:
+    """By GPU type, for each run the GPUs held over those in service (`share_held`); None where it has none of them."""
+    types = list(dict.fromkeys(name for run in runs for name in run.types))
+    return {name: [share_held(run, [name]) if name in run.types else None for run in runs] for name in types}
+
+
+def queue_panels(runs: Sequence[Run], max_panels: int = MAX_PANELS) -> dict[str, list[pd.DataFrame | None]]:
+    """By set of GPU types asked for, for each run the jobs waiting: columns time_s, y.
+
+    The longest queue comes first; sets beyond `max_panels` are one panel, the last. A set for which nobody ever waited
+    (types that the cluster lacks, say) makes none, unless it is the only one.
+    """
+    frames = [queue_length(run, by_type=True) for run in runs]
+    longest = pd.concat([frame.drop(columns="time_s").max() for frame in frames], axis=1).max(axis=1)
+    names = longest.sort_values(ascending=False, kind="stable").index.tolist()
+    names = [name for name in names if longest[name] > 0] or names[:1]
+    shown = names if len(names) <= max_panels else names[: max_panels - 1]
+    panels = {TITLES.get(name, name): [name] for name in shown}
+    if len(shown) < len(names):
+        panels[f"one of {len(names) - len(shown)} other sets"] = names[len(shown) :]
+    return {title: [_queue(frame, of) for frame in frames] for title, of in panels.items()}
+
+
 def utilisation_over_time(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Figure:
     """GPUs held over GPUs in service, a panel a GPU type, a line a run; 0 while all of a type is down."""
     with style(width_in):
-        types = list(dict.fromkeys(name for run in runs for name in run.types))
-        series = {name: [share_held(run, [name]) for run in runs] for name in types}
-        figure, panels = _over_time(runs, series)
+        figure, panels = _over_time(runs, held_panels(runs))
         for axes in panels:
             _as_share(axes)
         figure.supylabel("GPUs held (% of those in service)", fontsize=8)
@@ -45,16 +76,7 @@ def utilisation_over_time(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Fi
 def queue_over_time(runs: Sequence[Run], width_in: float = WIDTH_IN, max_panels: int = MAX_PANELS) -> Figure:
     """Jobs waiting over time, a panel a set of GPU types asked for (rare sets together), a line a run."""
     with style(width_in):
-        frames = [queue_length(run, by_type=True) for run in runs]
-        total = pd.concat([frame.drop(columns="time_s").max() for frame in frames], axis=1).max(axis=1)
-        names = total.sort_values(ascending=False, kind="stable").index.tolist()
-        shown = names if len(names) <= max_panels else names[: max_panels - 1]
-        series = {
-            f"asking for {'any type' if n == 'any' else n}": [_queue(f, [n]) for f in frames] for n in shown
-        }
-        if len(shown) < len(names):
-            rest = names[len(shown) :]
-            series[f"asking for one of {len(rest)} other sets"] = [_queue(f, rest) for f in frames]
+        series = {f"asking for {title}": frames for title, frames in queue_panels(runs, max_panels).items()}
         figure, panels = _over_time(runs, series)
         for axes in panels:
             _as_count(axes)
@@ -65,8 +87,11 @@ def queue_over_time(runs: Sequence[Run], width_in: float = WIDTH_IN, max_panels:
 def overview(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Figure:
     """GPUs held of all types and jobs waiting, one above the other over the same time, a line a run."""
     with style(width_in):
-        waiting = [queue_length(run).rename(columns={"all": "y"}) for run in runs]
-        figure, (held, queue) = _over_time(runs, {"held": [share_held(r, r.types) for r in runs], "queue": waiting})
+        together = {
+            "held": [share_held(run, run.types) for run in runs],
+            "queue": [_queue(queue_length(run), ["all"]) for run in runs],
+        }
+        figure, (held, queue) = _over_time(runs, together)
         _as_share(held)
         _as_count(queue)
         held.set_ylabel("GPUs held\n(% of those in service)")
@@ -99,21 +124,29 @@ def _queue(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     return pd.DataFrame({"time_s": frame["time_s"], "y": frame[there].sum(axis=1)})
 
 
-def _over_time(runs: Sequence[Run], series: dict[str, list[pd.DataFrame]]) -> tuple[Figure, list[Axes]]:
+def _over_time(
+    runs: Sequence[Run], series: Mapping[str, Sequence[pd.DataFrame | None]]
+) -> tuple[Figure, list[Axes]]:
     """One panel a name, one line a run; time counts from each run's first submit, or from where its window opens."""
     figure, panels = new_figure(len(series), 1.1 + 1.25 * len(series))
     length = max(run.window_s[1] - run.window_s[0] for run in runs)
     size, unit = time_unit(length)
+    handles: dict[str, Artist] = {}
     for axes, (panel, frames) in zip(panels, series.items(), strict=True):
-        for i, (run, label, frame) in enumerate(zip(runs, labels(runs), frames, strict=True)):
+        for run, entry, frame in zip(runs, entries(runs), frames, strict=True):
+            if frame is None:
+                continue
             begin, end = run.window_s
             x, y = sampled(frame["time_s"].to_numpy(), frame["y"].to_numpy(np.float64), begin, end)
-            axes.plot((x - begin) / size, y, drawstyle="steps-post", label=label, **look(i))
+            (line,) = axes.plot((x - begin) / size, y, drawstyle="steps-post", **entry.line)
+            if entry.label != "_":
+                handles.setdefault(entry.label, line)
         axes.set_title(panel, loc="left")
         axes.set_ylim(bottom=0)
         axes.set_xlim(0, max(length / size, 1e-9))
     panels[-1].set_xlabel(clock(runs, unit))
-    legend(figure, *panels[0].get_legend_handles_labels())
+    named = [entry.label for entry in entries(runs) if entry.label in handles]
+    legend(figure, [handles[name] for name in named], named)
     return figure, panels
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
-from analysis.drawing.style import COLOURS, FORMATS, HATCHES, legend, look, new_figure, save, style
+from analysis.drawing.style import COLOURS, DRAWN, HATCHES, legend, look, new_figure, save, style
 from analysis.run import RunError
+from traces.outfile import written
 
 LABELS = {
     "samples_per_s": "samples a second", "iteration_s": "iteration (s)", "allreduce_s": "all-reduce (s)",
@@ -21,24 +22,44 @@ LABELS = {
 }  # fmt: skip
 
 
-def draw(rows: pd.DataFrame, picture: Any, folder: Path, stem: str) -> list[Path]:
+class Picture(Protocol):
+    """What the [figure] table of an experiment with [perf] says (`sim.questions.Picture`)."""
+
+    @property
+    def x(self) -> str: ...
+
+    @property
+    def y(self) -> str: ...
+
+    @property
+    def line(self) -> str: ...
+
+    @property
+    def relative_to(self) -> str | None: ...
+
+    @property
+    def title(self) -> str: ...
+
+
+def draw(rows: pd.DataFrame, picture: Picture | None, folder: Path, stem: str) -> list[Path]:
     """Write the table (CSV) and, if one is asked for, the figure (PNG, PDF); returns the files.
 
     Raises
     ------
     RunError
         There is nothing to draw.
+    HetsimError
+        A file cannot be written.
     """
     figure = None
     if picture is not None:
         figure = figure_of(rows, picture.x, picture.y, picture.line, picture.relative_to, picture.title)
     table = folder / f"{stem}.csv"
-    part = folder / f".{stem}.csv.part"
-    rows.to_csv(part, index=False, lineterminator="\n")
-    part.replace(table)
+    with written(table) as part:
+        rows.to_csv(part, index=False, lineterminator="\n")
     if figure is None:
         return [table]
-    return [table, *(save(figure, folder / f"{stem}.{kind}") for kind in FORMATS)]
+    return [table, *(save(figure, folder / f"{stem}.{kind}") for kind in DRAWN)]
 
 
 def figure_of(rows: pd.DataFrame, x: str, y: str, line: str, relative_to: str | None = None, title: str = "") -> Figure:
@@ -84,6 +105,7 @@ def figure_of(rows: pd.DataFrame, x: str, y: str, line: str, relative_to: str | 
             axes.minorticks_off()
             axes.set_yscale("log", base=2)
             axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axes.yaxis.set_minor_formatter(NullFormatter())
         of = f", relative to {relative_to}" if relative_to is not None else ""
         axes.set(xlabel=LABELS[x], ylabel=LABELS[y] + of, title=title)
         handles, texts = axes.get_legend_handles_labels()

@@ -13,7 +13,6 @@ from matplotlib.patches import Patch
 from analysis.drawing.gantt import PALETTE
 from analysis.drawing.style import WIDTH_IN, legend, new_figure, note, short, style, time_unit
 from analysis.run import Run, RunError
-from traces.errors import did_you_mean
 
 MAX_PLANS = 12
 """Of a job that started more often the last ones are drawn."""
@@ -32,10 +31,7 @@ def plan_of(run: Run, job_id: str, width_in: float = WIDTH_IN) -> Figure:
     RunError
         No such job, or it started without a plan.
     """
-    ids = run.jobs["job_id"]
-    if not (ids == job_id).any():
-        raise RunError("no such job", where=str(run.path), got=job_id, todo=did_you_mean(job_id, ids),
-                       allowed="an id of jobs.parquet")
+    run.row_of(job_id)
     plans = run.plans[run.plans["job_id"] == job_id]
     if not len(plans):
         raise RunError("the job has no plan", where=str(run.path), got=job_id,

@@ -9,7 +9,6 @@ Sizes: `WIDTHS_IN`: a column of a two-column paper is 3.4 in wide, a page 7 in; 
 
 from __future__ import annotations
 
-import os
 import warnings
 import zlib
 from collections.abc import Iterator, Sequence
@@ -27,7 +26,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from traces.outfile import written
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 DASHES: tuple[Any, ...] = (
@@ -63,10 +64,16 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,
     "ps.fonttype": 42,
     "hatch.linewidth": 0.6,
+    "svg.hashsalt": "hetsim",  # else ids within an SVG differ each time
     "axes.formatter.useoffset": False,
+    "text.parse_math": False,  # names come from data: a $ in one is a $
 }
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h")
-FORMATS = ("png", "pdf")
+FORMATS = ("png", "pdf", "svg")
+DRAWN = ("png", "pdf")
+"""Formats of a figure of which nothing else is said."""
+MAX_RUNS = 12
+"""More curves than this in one picture are told apart by nobody."""
 DPI = 200
 """Dots an inch of a PNG, and of what is a picture within a PDF."""
 WIDTHS_IN = {"single": 3.4, "medium": 5.0, "double": 7.0}
@@ -74,6 +81,7 @@ WIDTHS_IN = {"single": 3.4, "medium": 5.0, "double": 7.0}
 WIDTH_IN = WIDTHS_IN["medium"]
 Share = bool | Literal["row", "col"]
 LEGEND_ROW_IN = 0.15
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @contextmanager
@@ -130,6 +138,26 @@ def scale(axes: Axes, which: str, values: np.ndarray) -> None:
     else:
         axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.10g}"))
+
+
+class Powers(LogFormatter):
+    """Ticks of a logarithmic axis: 1, 10, 100, 1,000, then 10⁴ and 2×10⁴ (Matplotlib's own are mathematics)."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        if not super().__call__(x, pos):
+            return ""
+        digit, power = f"{x:.0e}".split("e")
+        if -3 < int(power) < 4:
+            return f"{x:,.10g}"
+        return f"{digit}×" * (digit != "1") + "10" + str(int(power)).translate(SUPERSCRIPTS)
+
+
+def log_scale(axes: Axes, which: str) -> None:
+    """Make one axis ('x', 'y') logarithmic, with `Powers` along it."""
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    axis: Axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_formatter(Powers())
+    axis.set_minor_formatter(Powers())
 
 
 def short(name: str, most: int = 40) -> str:
@@ -193,18 +221,16 @@ def time_unit(length_s: float) -> tuple[float, str]:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure without dates or versions in it, under a temporary name first."""
+    """Write a figure without dates or versions in it (`traces.outfile.written`)."""
     kind = path.suffix[1:]
-    metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Creator": None, "Producer": None}}[
-        kind
-    ]
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with style(), _boxes_for_missing_letters():
+    metadata: dict[str, Any] = {
+        "png": {"Software": None},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+        "svg": {"Date": None, "Creator": None},
+    }[kind]
+    with written(path) as part, style(), _boxes_for_missing_letters():
+        try:
             figure.savefig(part, format=kind, dpi=DPI, metadata=metadata)
-        part.replace(path)
-    except zlib.error as error:  # what Matplotlib's PDF writer makes of a full disk
-        raise OSError(f"cannot be written: {error}") from None
-    finally:
-        part.unlink(missing_ok=True)
+        except zlib.error as error:  # what Matplotlib's PDF writer makes of a full disk
+            raise OSError(str(error)) from None
     return path

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.drawing.style import time_unit
 from analysis.drawing.sweeptable import text
+from analysis.drawing.tradeoff import UNKNOWN, UNSURE
+from analysis.formats import unit_of, without_unit
 from analysis.measure.measures import MEASURES
 
-UNITS = {"s": "s", "usd": "USD", "kwh": "kWh", "gib": "GiB", "h": "h"}
-"""Units that a name ends in."""
-NAMES = {"jct": "job completion time", "queue": "time waited", "rho": "finish-time fairness ρ", "load": "offered load",
-         "cost": "cost of GPU time held"}
+if TYPE_CHECKING:
+    from analysis.drawing.sweepdrawing import Drawing
+
+NAMES = {
+    "jct": "job completion time", "queue": "queueing time", "rho": "finish-time fairness ρ", "gpu_s": "GPU time held",
+    "wasted_gpu_s": "GPU time wasted", "cost": "cost of GPU time held", "load": "load asked for",
+}
 """Words for axes and columns of jobs; measures of runs have theirs in `MEASURES`."""
-SCALED = {"lines": ("mean", "low", "high"), "bars": ("mean", "low", "high"), "heat": ("mean", "low", "high"),
-          "pareto": (), "cdf": (), "ratio": ()}  # fmt: skip
 
 
 class Words:
@@ -30,17 +34,21 @@ class Words:
     shown : the table in the units of the picture (after `in_units`).
     """
 
-    def __init__(self, rows: pd.DataFrame, picture: Any) -> None:
+    def __init__(self, rows: pd.DataFrame, picture: Drawing) -> None:
         self.picture, self.shown = picture, rows
         self.measures = list(dict.fromkeys(rows["measure"]))
         self.panels, self.lines = self._in_order(rows["panel"]), self._in_order(rows["line"])
         self.numbers = pd.api.types.is_numeric_dtype(rows["x"])
         self.xs = self._in_order(rows["x"])
-        self.ys = self._in_order(rows["y"]) if picture.kind == "heat" else []
-        columns = {name: rows.loc[rows["measure"] == name, "mean"] for name in self.measures} if "mean" in rows else {}
-        if picture.kind == "pareto":
-            columns = {picture.names_of(key)[0]: rows[key] for key in ("x", "y")}
-        self.sizes = {name: _unit(name, values) for name, values in columns.items()}
+        self.ys = self._in_order(rows["y"]) if "y" in picture.how.axes else []
+        self.sizes = {name: _unit(name, rows.loc[here, columns[0]]) for name, here, columns in self._scaled(rows)}
+
+    def _scaled(self, rows: pd.DataFrame) -> Iterator[tuple[str, pd.Series, list[str]]]:
+        """Each measure that the picture has in units of its own: its rows, and its columns."""
+        for key, columns in self.picture.how.scaled.items():
+            names = list(dict.fromkeys(self.picture.names_of(key)))
+            for name in names:
+                yield name, (rows["measure"] == name) | (len(names) == 1), list(columns)
 
     def _in_order(self, values: pd.Series) -> list[Any]:
         return values.drop_duplicates().sort_values().tolist()
@@ -48,14 +56,8 @@ class Words:
     def in_units(self, rows: pd.DataFrame) -> pd.DataFrame:
         """The table with times in the unit of the picture."""
         rows = rows.copy()
-        if self.picture.kind == "pareto":
-            for key in ("x", "y"):
-                size = self.sizes[self.picture.names_of(key)[0]][0]
-                rows[[key, f"{key}_low", f"{key}_high"]] /= size
-        elif SCALED[self.picture.kind]:
-            size_of = rows["measure"].map(lambda name: self.sizes[name][0])
-            for column in SCALED[self.picture.kind]:
-                rows[column] = rows[column] / size_of
+        for name, here, columns in self._scaled(rows):
+            rows.loc[here, columns] = rows.loc[here, columns] / self.sizes[name][0]
         self.shown = rows
         return rows
 
@@ -85,44 +87,27 @@ class Words:
 
     def label(self, name: str) -> str:
         """What is written for a measure, with its unit."""
-        unit = self.sizes.get(name, (1.0, ""))[1]
-        return self.words(name) + (f" ({unit})" if unit else "")
+        # Times that are not in a unit of the picture's stand along ticks that say theirs.
+        shown = self.sizes[name][1] if name in self.sizes else unit(name) if unit(name) != "s" else ""
+        return self.words(name) + (f" ({shown})" if shown else "")
 
     def words(self, name: str) -> str:
         """What is written for a measure or an axis, without its unit."""
         if name in self.picture.names:
             return str(self.picture.names[name])
-        stem, _, last = name.replace(".", "_").rpartition("_")
-        plain = stem if stem and last in UNITS else name
-        if name in MEASURES and plain not in NAMES:
-            return MEASURES[name].meaning
+        if self.picture.how.table == "metrics" and name in MEASURES:
+            return MEASURES[name].name
+        plain = name if name in NAMES else without_unit(name) or name
         return NAMES.get(plain, plain.replace("_", " ").replace(".", " "))
 
     def axis(self, key: str) -> str:
         """The label of an axis of the sweep; the unit that its name ends in."""
-        labels = []
-        for name in self.picture.names_of(key):
-            unit = UNITS.get(name.rpartition("_")[2], "") if "_" in name else ""
-            labels.append(self.words(name) + (f" ({unit})" if unit else ""))
-        return ", ".join(labels)
+        named = self.picture.names_of(key)
+        return ", ".join(self.words(name) + (f" ({unit_of(name)})" if unit_of(name) else "") for name in named)
 
     def xlabel(self) -> str:
         """Below the lowest panels."""
-        return self.label(self.picture.names_of("x")[0]) if self.picture.kind in ("pareto", "cdf") else self.axis("x")
-
-    def ylabel(self, measure: str) -> str:
-        """Left of the panels of a measure."""
-        picture = self.picture
-        if picture.kind == "heat":
-            return self.axis("y")
-        if picture.kind == "cdf":
-            return "finished jobs (%)"
-        if picture.kind == "pareto":
-            return self.label(picture.names_of("y")[0])
-        if picture.kind == "ratio":
-            of = f"{self.name(picture.numerator)} / other" if picture.numerator else f"/ {self.name(picture.baseline)}"
-            return f"{self.words(measure)}\n({of})"
-        return self.label(measure)
+        return self.axis("x") if "x" in self.picture.how.axes else self.label(self.picture.names_of("x")[0])
 
 
 def _is_number(value: str) -> bool:
@@ -133,40 +118,100 @@ def _is_number(value: str) -> bool:
     return True
 
 
+def unit(name: str) -> str:
+    """The unit of a measure of runs, or of a column of jobs."""
+    return MEASURES[name].unit if name in MEASURES else unit_of(name)
+
+
 def _unit(name: str, values: pd.Series) -> tuple[float, str]:
     """How much of a measure's unit is one of the picture's, and what that is called."""
-    unit = MEASURES[name].unit if name in MEASURES else UNITS.get(name.rpartition("_")[2], "")
-    if unit == "s":
+    if unit(name) == "s":
         return time_unit(float(values.max()) if values.notna().any() else 0.0)
-    return 1.0, "1 = all" if unit == "share" else unit
+    return 1.0, "1 = all" if unit(name) == "share" else unit(name)
 
 
-def remarks(rows: pd.DataFrame, picture: Any, failed: int) -> str:
-    """What a reader must know of the marks: what the intervals are, of how many repetitions, what is not drawn."""
-    lines, level = [], f"{100 * picture.level:g} % interval"
-    over = ", ".join(picture.names_of("over")) or "cell"
-    if picture.kind in ("lines", "bars", "pareto"):
-        count = _range(rows["n"])
-        lined = "bands" if pd.api.types.is_numeric_dtype(rows["x"]) else "bars"
-        what = {"lines": lined, "bars": "thin bars", "pareto": "crosses"}[picture.kind]
-        lines.append(f"{what}: {level} of the mean, n = {count} ({over})" if count != "1" else "one run each")
-    if picture.kind == "heat":
-        lines.append(f"means of n = {_range(rows['n'])} ({over}); hatched: unknown or not done")
-    if picture.kind == "ratio":
-        count = _range(rows["seeds"])
-        whose = f"over n = {count} ({over})" if count != "1" else "over the jobs of one run each"
-        lines.append(f"the same jobs under both; {level} {whose}")
-    if picture.kind == "cdf":
-        lines.append(f"{_range(rows.drop_duplicates(['panel', 'line'])['n'])} finished jobs a line")
-    if picture.kind == "pareto" and not rows["known"].all():
-        lines.append("↑: a price is unknown, the cost is at least this")
-    value = {"ratio": "ratio", "pareto": "x", "cdf": "x"}.get(picture.kind, "mean")
-    unknown = int(rows[value].isna().sum())
-    if unknown and picture.kind != "heat":
+# -- What stands left of the panels (`Kind.ylabel`)
+
+
+def along_y(words: Words, measure: str) -> str:
+    """The axis of the sweep that goes up."""
+    return words.axis("y")
+
+
+def measure_of_y(words: Words, measure: str) -> str:
+    """The measure that y names."""
+    return words.label(words.picture.names_of("y")[0])
+
+
+def share_of_jobs(words: Words, measure: str) -> str:
+    """Of a distribution."""
+    return "finished jobs (%)"
+
+
+def ratio_of(words: Words, measure: str) -> str:
+    """The measure, and what is divided by what."""
+    picture = words.picture
+    of = f"{words.name(picture.numerator)} / other" if picture.numerator else f"/ {words.name(picture.baseline)}"
+    return f"{words.words(measure)}\n({of})"
+
+
+# -- What a reader must know of the marks (`Kind.remark`)
+
+
+def remarks(rows: pd.DataFrame, picture: Drawing, failed: int) -> str:
+    """What is said below a figure: what its marks are, of how many repetitions, and what is not drawn."""
+    lines, drawn = [picture.how.remark(rows, picture)], picture.how.drawn
+    if drawn and (unknown := int(rows[drawn].isna().sum())):
         lines.append(f"not drawn, as unknown: {unknown} of {len(rows)}")
     if failed:
         lines.append(f"failed and missing: {failed:,} cells of the sweep")
     return "\n".join(lines)
+
+
+def of_lines(rows: pd.DataFrame, picture: Drawing) -> str:
+    """Along numbers there are bands, else bars."""
+    return _of_means("bands" if pd.api.types.is_numeric_dtype(rows["x"]) else "bars", rows, picture)
+
+
+def of_bars(rows: pd.DataFrame, picture: Drawing) -> str:
+    """The bars are means; intervals are thin ones on them."""
+    return _of_means("thin bars", rows, picture)
+
+
+def of_heat(rows: pd.DataFrame, picture: Drawing) -> str:
+    """What a colour is, and none."""
+    return f"means of n = {_range(rows['n'])} ({_over(picture)}); hatched: unknown or not done"
+
+
+def of_fronts(rows: pd.DataFrame, picture: Drawing) -> str:
+    """Intervals go along both axes; of a cost that is known in part there is an arrow."""
+    arrow = "" if rows["known"].all() else f"\n{UNKNOWN}\n{UNSURE}"
+    return _of_means("crosses", rows, picture) + arrow
+
+
+def of_curves(rows: pd.DataFrame, picture: Drawing) -> str:
+    """How many jobs there are."""
+    return f"{_range(rows.drop_duplicates(['panel', 'line'])['n'])} finished jobs a line"
+
+
+def of_ratios(rows: pd.DataFrame, picture: Drawing) -> str:
+    """What is paired, and over what the intervals are."""
+    count = _range(rows["seeds"])
+    whose = f"over n = {count} ({_over(picture)})" if count != "1" else "over the jobs of one run each"
+    return f"the same jobs under both; {_level(picture)} {whose}"
+
+
+def _of_means(mark: str, rows: pd.DataFrame, picture: Drawing) -> str:
+    count = _range(rows["n"])
+    return f"{mark}: {_level(picture)} of the mean, n = {count} ({_over(picture)})" if count != "1" else "one run each"
+
+
+def _level(picture: Drawing) -> str:
+    return f"{100 * picture.level:g} % interval"
+
+
+def _over(picture: Drawing) -> str:
+    return ", ".join(picture.names_of("over")) or "cell"
 
 
 def _range(values: pd.Series) -> str:

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from analysis.drawing.style import COLOURS, FORMATS, look, save, style, time_unit
+from analysis.drawing.style import COLOURS, FORMATS, log_scale, look, save, style, time_unit
 from analysis.run import RunError
 
 SIZE_IN = (7.2, 7.4)
@@ -33,17 +33,11 @@ def draw(summary: Mapping[str, Any], path: Path) -> Path:
 
     Raises
     ------
-    RunError
+    HetsimError
         Another ending, or a file that cannot be written.
     """
     check_ending(path)
-    figure = picture(summary)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return save(figure, path)
-    except OSError as error:
-        raise RunError("the picture cannot be written", where=str(path), got=error.strerror,
-                       todo="Name another file.") from None
+    return save(picture(summary), path)
 
 
 def picture(summary: Mapping[str, Any]) -> Figure:
@@ -65,7 +59,7 @@ def _run_times(axes: Axes, summary: Mapping[str, Any]) -> None:
     for i, (name, curve) in enumerate(summary["curves"].items()):
         label = "all jobs" if name == "all" else f"{name} GPU" + "s" * (name not in ("1", "below 1"))
         axes.plot(np.maximum(curve, 1.0), np.linspace(0, 1, len(curve)), label=label, **look(i))
-    axes.set_xscale("log")
+    log_scale(axes, "x")
     axes.set(xlabel="run time (s)", ylabel="jobs (%)", ylim=(0, 1.01))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
     axes.legend(loc="lower right")

@@ -10,10 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from analysis.drawing.seeds import entries
 from analysis.drawing.style import WIDTH_IN, fill, legend, mark, new_figure, note, scale, short, style, time_unit
-from analysis.metrics import cost_known_usd, cost_usd, finished, gpu_hours, held_gpu_s, jct_s
+from analysis.measure.costs import cost_known_by_type_usd
+from analysis.measure.gputime import held_gpu_s, of_types
+from analysis.metrics import cost_known_usd, cost_usd, finished, jct_s
 from analysis.paired import pareto as on_front
 from analysis.run import Run, labels
+
+UNKNOWN = "hollow, ↑: a price is unknown, the cost is at least this; whether it is on the front cannot be said"
+UNSURE = "half filled: on the front, unless a run of unknown price beats it"
 
 
 def cost_bars(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Figure:
@@ -23,7 +29,7 @@ def cost_bars(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Figure:
         types = list(dict.fromkeys(name for run in runs for name in run.types))
         left = np.zeros(len(runs))
         for k, name in enumerate(types):
-            part = np.array([_cost_of(run, name) for run in runs])
+            part = np.array([cost_known_by_type_usd(run).get(name, 0.0) for run in runs])
             axes.barh(range(len(runs)), part, left=left, height=0.62, label=name, **fill(k))
             left += part
         texts = [_total(run) for run in runs]
@@ -50,30 +56,25 @@ def _total(run: Run) -> str:
     return f"{total:,.2f}" if total is not None else f"≥ {cost_known_usd(run):,.2f}"
 
 
-def _cost_of(run: Run, name: str) -> float:
-    mine = run.node_type == (run.types.index(name) if name in run.types else -1)
-    return float(np.nansum(held_gpu_s(run)[mine] / 3600.0 * run.column("nodes", "price_usd_per_gpu_h")[mine]))
-
-
 def _unpriced(run: Run) -> str:
-    hours = gpu_hours(run)
-    unknown = run.nodes.loc[run.nodes["price_usd_per_gpu_h"].isna(), "gpu_type"].unique()
-    return ", ".join(f"{hours[name]:,.2f} GPU-h of {name}" for name in unknown)
+    """GPU-hours held whose price is unknown, by type."""
+    hours = of_types(run, np.where(np.isnan(run.column("nodes", "price_usd_per_gpu_h")), held_gpu_s(run) / 3600.0, 0.0))
+    return ", ".join(f"{held:,.2f} GPU-h of {name}" for name, held in hours.items() if held > 0)
 
 
 def pareto(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Figure:
     """Mean JCT of the finished jobs against the cost of the whole run; the Pareto front is a step line.
 
-    A run of which a price is unknown is drawn hollow at what is known of its cost, with an arrow up, and is on no
-    front; a run in which no job finished is left out and named.
+    A run of which a price is unknown is drawn hollow at what is known of its cost, with an arrow up; whether it is on
+    the front cannot be said. A run in which no job finished is left out and named.
     """
-    names = labels(runs)
+    names, looks = labels(runs), entries(runs)
     points = pd.DataFrame({
-        "name": names,
+        "name": [entry.label for entry in looks],
         "x": [float(jct_s(run)[finished(run)].mean()) if finished(run).any() else np.nan for run in runs],
         "y": [cost_known_usd(run) for run in runs],
         "known": [cost_usd(run) is not None for run in runs],
-    })
+    }, index=[entry.number for entry in looks])
     size, unit = time_unit(float(np.nan_to_num(points["x"].max(), nan=0.0)))
     points["x"] /= size
     with style(width_in):
@@ -81,34 +82,47 @@ def pareto(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Figure:
         draw_front(axes, points)
         axes.set(xlabel=f"mean JCT of finished jobs ({unit})", ylabel="cost of GPU time held (USD)")
         legend(figure, *axes.get_legend_handles_labels())
-        remarks = ["↑: a price is unknown, the cost is at least this"] * bool((~points["known"]).any())
-        missing = points.loc[points["x"].isna(), "name"]
-        remarks += [f"no finished job: {', '.join(short(n, 30) for n in missing)}"] * bool(len(missing))
+        remarks = [UNKNOWN] * bool((~points["known"]).any())
+        remarks += [UNSURE] * bool(may_be_beaten(points).any())
+        missing = [short(name, 30) for name, gone in zip(names, points["x"].isna(), strict=True) if gone]
+        remarks += [f"no finished job: {', '.join(missing)}"] * bool(missing)
         note(figure, "\n".join(remarks))
     return figure
+
+
+def may_be_beaten(points: pd.DataFrame) -> np.ndarray:
+    """bool [points]: the y is known, and a point of unknown y beats it if that is no more than what is known of it."""
+    x, y, known = (points[name].to_numpy() for name in ("x", "y", "known"))
+    no_worse = (x <= x[:, None]) & (y <= y[:, None])  # [point, by which other]
+    better = no_worse & ((x < x[:, None]) | (y < y[:, None]))
+    found: np.ndarray = known & (better & ~known).any(axis=1)
+    return found
 
 
 def draw_front(axes: Axes, points: pd.DataFrame) -> None:
     """Points by their marks, and the Pareto front of those of known y as a step line.
 
-    An axis on which the largest is ten times the smallest is logarithmic.
+    A point is hollow where its y is unknown, and half filled where one of these may beat it, so that it cannot be said
+    whether it is on the front. An axis on which the largest is ten times the smallest is logarithmic.
 
     Parameters
     ----------
     points : columns name, x, y, known, its index the number of the mark; x_low, x_high, y_low, y_high: intervals.
     """
-    on = on_front(points.assign(y=points["y"].where(points["known"])), "x", "y").fillna(False)
-    line = points[on.to_numpy(bool)].sort_values("x")
-    axes.step(line["x"], line["y"], where="post", color="#999999", linewidth=1.0, zorder=1, label="Pareto front")
-    for i, p in zip(points.index.tolist(), points.to_dict("records"), strict=True):
+    on = on_front(points.assign(y=points["y"].where(points["known"])), "x", "y").fillna(False).to_numpy(bool)
+    line = points[on].sort_values("x")
+    axes.step(line["x"], line["y"], where="post", color="#999999", linewidth=1.0, zorder=1,
+              label="Pareto front" if len(line) else "_")
+    unsure = on & may_be_beaten(points)
+    for i, p, half in zip(points.index.tolist(), points.to_dict("records"), unsure.tolist(), strict=True):
         x, y, look = float(p["x"]), float(p["y"]), mark(i)
         if not np.isfinite(x):
             continue
         if "x_low" in p:
             axes.errorbar([x], [y], [[y - p["y_low"]], [p["y_high"] - y]], [[x - p["x_low"]], [p["x_high"] - x]],
                           ecolor=look["color"], elinewidth=0.7, fmt="none", zorder=2)
-        axes.plot([x], [y], **look, markersize=6, fillstyle="full" if p["known"] else "none", zorder=3,
-                  label=p["name"])
+        axes.plot([x], [y], **look, markersize=6, zorder=3, label=p["name"],
+                  fillstyle="left" if half else "full" if p["known"] else "none")
         if not p["known"]:
             axes.annotate("", (x, y), xytext=(0, 16), textcoords="offset points", annotation_clip=False,
                           arrowprops={"arrowstyle": "<-", "color": look["color"], "shrinkA": 0, "shrinkB": 3})

@@ -12,22 +12,6 @@ WHOLE = 1000
 """Milli-GPU in a GPU."""
 
 
-def time_forward(facts: Facts) -> Finding:
-    """Segments and decisions lie within the run; no segment ends before it begins; decisions are in order."""
-    start, stop = facts.run.window_s
-    begin, end, now = facts.begin, facts.end, facts.run.column("decisions", "now_s")
-    found = facts.of_segments(
-        (end < begin) | (begin < start) | (end > stop),
-        lambda i: f"segment from {begin[i]} to {end[i]} s in a run from {start} to {stop} s",
-    )
-    back = np.flatnonzero((now < np.maximum.accumulate(np.concatenate(([start], now)))[:-1]) | (now > stop))
-    if len(back) and (found is None or now[back[0]] < float(found.time_s or 0.0)):
-        found = Violation(
-            f"decision {back[0]} lies before an earlier one or outside the run", float(now[back[0]])
-        )
-    return Finding(len(begin) + len(now), "segments and decisions", found)
-
-
 def after_submit(facts: Facts) -> Finding:
     """``begin_s >= submit_s``."""
     submit = facts.submit[facts.job]

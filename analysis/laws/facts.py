@@ -9,11 +9,16 @@ from functools import cached_property
 import numpy as np
 
 from analysis.run import FINISHED, Run, explode
+from traces.errors import HetsimError
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken law: when, which job, where, and what was found."""
+    """One broken law: when, which job, where, and what was found.
+
+    `where`: the file of the run, with column and row or with the key, where the law is one of form; `got` and `allowed`
+    say there what was found and what would have been right.
+    """
 
     text: str
     time_s: float | None = None
@@ -21,16 +26,25 @@ class Violation:
     gpu: int | None = None
     node: int | None = None
     law: str = ""
+    where: str = ""
+    got: object = None
+    allowed: str = ""
 
     def named(self, law: str) -> Violation:
         return replace(self, law=law)
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """Time, job, GPU and node, as far as they are known."""
         at = [] if self.time_s is None else [f"at {self.time_s:.15g} s"]
         at += [] if self.job_id is None else [f"job {self.job_id!r}"]
         at += [] if self.gpu is None else [f"GPU {self.gpu}"]
         at += [] if self.node is None else [f"node {self.node}"]
-        return f"{self.law}: {', '.join(at)}{': ' if at else ''}{self.text}"
+        return ", ".join(at)
+
+    def __str__(self) -> str:
+        at = ", ".join(filter(None, (self.where, self.place)))
+        return f"{self.law}: {HetsimError(self.text, where=at, got=self.got, allowed=self.allowed)}"
 
 
 @dataclass(frozen=True)
@@ -93,23 +107,26 @@ class Facts:
         bad: np.ndarray,
         text: Callable[[int], str],
         when: np.ndarray | None = None,
+        file: str = "",
         **place: Callable[[int], int],
     ) -> Violation | None:
-        """Earliest violation among segments (by `when`, by default their begin)."""
+        """Earliest violation among segments (by `when`, by default their begin); `file`: for a law of form."""
         i = earliest(bad, self.begin if when is None else when)
         if i is None:
             return None
         at = {name: int(of(i)) for name, of in place.items()}
         time_s = float((self.begin if when is None else when)[i])
-        return Violation(text(i), time_s, self.job_id(self.job[i]), at.get("gpu"), at.get("node"))
+        where = f"{file}, row {i}" if file else ""
+        return Violation(text(i), time_s, self.job_id(self.job[i]), at.get("gpu"), at.get("node"), where=where)
 
     def of_jobs(
-        self, bad: np.ndarray, text: Callable[[int], str], when: np.ndarray | None = None
+        self, bad: np.ndarray, text: Callable[[int], str], when: np.ndarray | None = None, file: str = ""
     ) -> Violation | None:
         """Earliest violation among jobs (by `when` where that is a number, else by their submit)."""
         time_s = self.submit if when is None else np.where(np.isnan(when), self.submit, when)
         i = earliest(bad, time_s)
-        return None if i is None else Violation(text(i), float(time_s[i]), self.job_id(i))
+        where = f"{file}, row {i}" if file else ""
+        return None if i is None else Violation(text(i), float(time_s[i]), self.job_id(i), where=where)
 
 
 def earliest(bad: np.ndarray, time_s: np.ndarray) -> int | None:

@@ -1,58 +1,78 @@
-"""Laws of form: the tables can be read as what they say they are. The laws of conduct rest on them."""
+"""Laws of form: the tables can be read as what they say they are. The laws of conduct, and all that is measured, rest
+on them: `analysis.run.load_run` refuses a run that breaks one.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.laws.facts import Facts, Finding, Violation
-from sim.schema import END_REASONS, STATES
-
-NULLABLE = {
-    ("jobs", "first_start_s"),
-    ("jobs", "end_s"),
-    ("jobs", "work_total"),
-    ("jobs", "deadline_s"),
-    ("jobs", "priority"),
-    ("nodes", "price_usd_per_gpu_h"),
-    ("nodes", "on_demand_usd_per_gpu_h"),
-    ("nodes", "spot_usd_per_gpu_h"),
-    ("nodes", "reserved_usd_per_gpu_h"),
-    ("nodes", "busy_w"),
-    ("nodes", "idle_w"),
-    ("plans", "iteration_s"),
-    ("plans", "true_iteration_s"),
-    ("plans", "ops"),
-    ("plans", "memory_gib"),
-}
-"""Columns in which null says 'unknown' or 'never'; laws of conduct check when a job may have one."""
-NAN_OK = {("plans", "iteration_s")}
-"""A planner may believe nothing about the time of an iteration."""
+from analysis.laws.runjson import settings_typed
+from analysis.run import Run
+from sim.schema import END_REASONS, FILES, STATES, allowed, nullable, within
 
 
 def values_finite(facts: Facts) -> Finding:
     """No NaN, no infinity, and null only where the schema says what null means."""
     count = 0
-    for name, table in facts.run.tables.items():
-        for column in table.column_names:
-            values = table[column].combine_chunks()
-            layers = [values, values.flatten()] if pa.types.is_list(values.type) else [values]
-            for layer in layers:
-                wrong = np.zeros(len(layer), dtype=bool)
-                if (name, column) not in NULLABLE:
-                    wrong |= layer.is_null().to_numpy(zero_copy_only=False)
-                if pa.types.is_floating(layer.type):
-                    number = layer.to_numpy(zero_copy_only=False)
-                    nan = np.isnan(number) & layer.is_valid().to_numpy(zero_copy_only=False)
-                    wrong |= np.isinf(number) | (nan if (name, column) not in NAN_OK else False)
-                count += len(layer)
-                if wrong.any():
-                    row = int(np.flatnonzero(wrong)[0])
-                    what = "row" if layer is values else "list element"
-                    text = f"{name}.parquet, column {column!r}, {what} {row}: {layer[row].as_py()}"
-                    return Finding(count, "values", Violation(text))
+    for name, field, column, flat in _columns(facts.run):
+        count += len(flat)
+        for layer in (column, flat):
+            if layer.null_count and not (layer is column and nullable(field)):
+                row = _row(column, layer, layer.is_null().to_numpy(zero_copy_only=False))
+                text = "null, which has no meaning here"
+                return Finding(count, "values", _at(name, field, row, text))
+        if pa.types.is_floating(flat.type):
+            number = flat.to_numpy(zero_copy_only=False)
+            wrong = ~np.isfinite(number)
+            if flat.null_count:
+                wrong &= flat.is_valid().to_numpy(zero_copy_only=False)
+            if wrong.any():
+                got = float(number[wrong][0])
+                found = _at(name, field, _row(column, flat, wrong), "no finite number", got)
+                return Finding(count, "values", found)
     return Finding(count, "values")
+
+
+def values_within(facts: Facts) -> Finding:
+    """Each number lies within what the schema allows in its column."""
+    count = 0
+    for name, field, column, flat in _columns(facts.run):
+        ends = within(field)
+        if ends is None:
+            continue
+        count += len(flat)
+        least, most = (end.as_py() for end in pc.min_max(flat).values())
+        if least is None or (least >= ends[0] and most <= ends[1]):
+            continue
+        number = flat.to_numpy(zero_copy_only=False)
+        wrong = (number < ends[0]) | (number > ends[1])
+        got = number[wrong][0].item()
+        return Finding(count, "numbers", _at(name, field, _row(column, flat, wrong), "out of range", got))
+    return Finding(count, "numbers")
+
+
+def _columns(run: Run) -> Iterator[tuple[str, pa.Field, pa.Array, pa.Array]]:
+    """Each column: table, field, values, and the values or, of lists, their elements."""
+    for name, table in run.tables.items():
+        for field in FILES[name]:
+            column = table[field.name].combine_chunks()
+            yield name, field, column, column.flatten() if pa.types.is_list(column.type) else column
+
+
+def _row(column: pa.Array, layer: pa.Array, wrong: np.ndarray) -> int:
+    """Row of the first wrong value."""
+    first = int(np.flatnonzero(wrong)[0])
+    return first if layer is column else int(pc.list_parent_indices(column)[first].as_py())
+
+
+def _at(table: str, field: pa.Field, row: int, text: str, got: object = None) -> Violation:
+    where = f"{table}.parquet, column {field.name!r}, row {row}"
+    return Violation(text, where=where, got=got, allowed=allowed(field))
 
 
 def words_known(facts: Facts) -> Finding:
@@ -62,33 +82,43 @@ def words_known(facts: Facts) -> Finding:
         fine = pc.is_in(words, pa.array(known))
         if not pc.all(fine, min_count=0).as_py():
             row = pc.index(fine, pa.scalar(False)).as_py()
-            found = Violation(f"{table}.parquet, column {column!r}, row {row}: {words[row].as_py()!r}")
+            where = f"{table}.parquet, column {column!r}, row {row}"
+            found = Violation("unknown word", where=where, got=words[row].as_py(), allowed=", ".join(known))
             return Finding(len(words), "words", found)
     return Finding(len(facts.state) + len(facts.begin), "words")
 
 
+def tables_whole(facts: Facts) -> Finding:
+    """There are jobs and nodes, and as many jobs and decisions as run.json says."""
+    run = facts.run
+    trace = run.info.get("trace", {}).get("jobs")
+    found = None
+    for table, said in (("jobs", trace), ("decisions", run.info.get("decisions")), ("nodes", None)):
+        rows = len(run.tables[table])
+        least = 0 if table == "decisions" else 1
+        if found is None and (rows < least or (said is not None and rows != said)):
+            found = Violation("rows are missing, or too many", where=f"{table}.parquet", got=rows,
+                              allowed=f"{said:,} rows, as run.json says" if said else "1 row or more")
+    return Finding(3, "tables", found)
+
+
 def jobs_once(facts: Facts) -> Finding:
-    """Job ids are unique, in submit order, as many as in the trace; segments and plans name no others."""
+    """Job ids are unique, in submit order; segments and plans name no others."""
     jobs, run = len(facts.ids), facts.run
     found = None
-    counts = pc.value_counts(facts.ids)
-    twice = pc.greater(counts.field("counts"), 1)
-    named = run.info.get("trace", {}).get("jobs")
-    if pc.any(twice).as_py():
-        name = counts.field("values").filter(twice)[0].as_py()
-        found = Violation("is in jobs.parquet more than once", job_id=name)
-    elif isinstance(named, int) and named != jobs:
-        found = Violation(f"jobs.parquet has {jobs} jobs, the trace had {named}")
+    if pc.count_distinct(facts.ids).as_py() != jobs:
+        counts = pc.value_counts(facts.ids)
+        twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+        found = Violation("is there more than once", where="jobs.parquet", job_id=twice[0].as_py())
     elif (np.diff(facts.submit) < 0).any():
         row = int(np.flatnonzero(np.diff(facts.submit) < 0)[0]) + 1
-        found = Violation("jobs.parquet is not in submit order", job_id=facts.job_id(row))
-    for table in ("segments", "plans"):
-        stray = pc.invert(pc.is_in(run.tables[table]["job_id"], facts.ids.combine_chunks()))
-        if found is None and pc.any(stray).as_py():
-            found = Violation(
-                f"is in {table}.parquet but not in jobs.parquet",
-                job_id=run.tables[table]["job_id"].filter(stray)[0].as_py(),
-            )
+        found = Violation("not in submit order", where=f"jobs.parquet, row {row}", job_id=facts.job_id(row))
+    plans = pc.index_in(run.tables["plans"]["job_id"], facts.ids.combine_chunks())
+    for table, rows in (("segments", facts.job), ("plans", pc.fill_null(plans, -1).to_numpy())):
+        if found is None and (rows < 0).any():
+            row = int(np.flatnonzero(rows < 0)[0])
+            found = Violation("is not in jobs.parquet", where=f"{table}.parquet, row {row}",
+                              job_id=run.tables[table]["job_id"][row].as_py())
     return Finding(jobs, "jobs", found)
 
 
@@ -96,32 +126,102 @@ def nodes_counted(facts: Facts) -> Finding:
     """Nodes are numbered 0, 1, …, GPUs node by node; no other number occurs; outages do not overlap."""
     run = facts.run
     gpus, node = run.column("nodes", "gpus").astype(np.int64), run.column("nodes", "node")
-    found = None
-    bad = (
-        (node != np.arange(len(node)))
-        | (gpus < 1)
-        | (run.column("nodes", "first_gpu") != np.cumsum(gpus) - gpus)
-    )
+    first = np.cumsum(gpus) - gpus
+    bad = (node != np.arange(len(node))) | (run.column("nodes", "first_gpu") != first)
     if bad.any():
-        return Finding(
-            len(node),
-            "nodes",
-            Violation("number, GPUs or first GPU do not add up", node=int(np.flatnonzero(bad)[0])),
-        )
-    for what, values, size in (("GPU", facts.slots[1], int(gpus.sum())), ("node", run.held.node, len(node))):
-        outside = (values < 0) | (values >= size)
-        if found is None and outside.any():
-            found = Violation(f"no such {what}: {values[outside][0]} (there are {size})")
-    tables = run.tables["segments"]
-    ragged = pc.not_equal(pc.list_value_length(tables["nodes"]), pc.list_value_length(tables["gpus"]))
-    if found is None and pc.any(ragged).as_py():
-        found = Violation(
-            "lists of nodes and of GPUs differ in length", job_id=tables["job_id"].filter(ragged)[0].as_py()
-        )
-    for n, (down, up) in enumerate(
-        zip(run.tables["nodes"]["down_s"].to_pylist(), run.tables["nodes"]["up_s"].to_pylist(), strict=True)
-    ):
-        turns = [t for pair in zip(down, [*up, np.inf], strict=False) for t in pair]
-        if found is None and (len(down) - len(up) not in (0, 1) or turns != sorted(turns)):
-            found = Violation("times down and up do not alternate", node=n)
-    return Finding(len(node), "nodes", found)
+        row = int(np.flatnonzero(bad)[0])
+        got = {name: run.tables["nodes"][name][row].as_py() for name in ("node", "first_gpu")}
+        found = Violation("number or first GPU does not add up", where=f"nodes.parquet, row {row}", node=row, got=got,
+                          allowed=f"node {row}, first_gpu {first[row]}")
+        return Finding(len(node), "nodes", found)
+    return Finding(len(node), "nodes", _numbers(facts, len(node), int(gpus.sum())) or _turns(run))
+
+
+def _numbers(facts: Facts, nodes: int, gpus: int) -> Violation | None:
+    """The first segment that names a node or GPU that is not there, or whose lists do not fit."""
+    table = facts.run.tables["segments"]
+    for what, name, size in (("GPU", "gpu_ids", gpus), ("node", "nodes", nodes)):
+        column = table[name].combine_chunks()
+        flat = column.flatten()
+        most = pc.max(flat).as_py()
+        if most is not None and most >= size:
+            row = _row(column, flat, flat.to_numpy() >= size)
+            return Violation(f"no such {what}: {most} (there are {size})", job_id=facts.job_id(facts.job[row]),
+                             where=f"segments.parquet, column {name!r}, row {row}")
+    lengths = {name: pc.list_value_length(table[name]).to_numpy() for name in ("nodes", "gpus", "gpu_ids")}
+    for name, bad in (("gpus", lengths["nodes"] != lengths["gpus"]), ("gpu_ids", lengths["gpu_ids"] == 0)):
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            return Violation("lists of nodes and of GPUs differ in length, or hold nothing",
+                             where=f"segments.parquet, column {name!r}, row {row}", job_id=facts.job_id(facts.job[row]))
+    return None
+
+
+def _turns(run: Run) -> Violation | None:
+    """The first node whose times down and up do not alternate."""
+    downs, ups = (run.tables["nodes"][name].to_pylist() for name in ("down_s", "up_s"))
+    for node, (down, up) in enumerate(zip(downs, ups, strict=True)):
+        turns = [time for pair in zip(down, [*up, np.inf], strict=False) for time in pair]
+        if len(down) - len(up) not in (0, 1) or turns != sorted(turns):
+            return Violation("times down and up do not alternate", where="nodes.parquet", node=node,
+                             got={"down_s": down, "up_s": up})
+    return None
+
+
+def time_forward(facts: Facts) -> Finding:
+    """Segments and decisions lie within the run; no segment ends before it begins; decisions are in order."""
+    start, stop = facts.run.window_s
+    begin, end, now = facts.begin, facts.end, facts.run.column("decisions", "now_s")
+    found = facts.of_segments(
+        (end < begin) | (begin < start) | (end > stop),
+        lambda i: f"segment from {begin[i]} to {end[i]} s in a run from {start} to {stop} s",
+        file="segments.parquet",
+    )
+    back = np.flatnonzero((now < np.maximum.accumulate(np.concatenate(([start], now)))[:-1]) | (now > stop))
+    if len(back) and (found is None or now[back[0]] < float(found.time_s or 0.0)):
+        text = f"decision {back[0]} lies before an earlier one or outside the run"
+        found = Violation(text, float(now[back[0]]), where="decisions.parquet")
+    return Finding(len(begin) + len(now), "segments and decisions", found)
+
+
+def jobs_timed(facts: Facts) -> Finding:
+    """``submit_s <= first_start_s <= end_s``: a start where the job has segments, an end where it ran to its end."""
+    submit, start, end = facts.submit, facts.first_start, facts.job_end
+    ran = np.bincount(facts.job, minlength=len(submit)) > 0
+    bad = (ran == np.isnan(start)) | (facts.ended == np.isnan(end)) | (start < submit) | (end < start)
+    return Finding(
+        len(submit),
+        "jobs",
+        facts.of_jobs(
+            bad,
+            lambda i: (
+                f"{facts.state[i]}, {'with' if ran[i] else 'without'} segments; "
+                f"submitted at {submit[i]} s, first start {start[i]} s, end {end[i]} s"
+            ),
+            file="jobs.parquet",
+        ),
+    )
+
+
+LAWS: dict[str, Callable[[Facts], Finding]] = {
+    "run.json says what it may": settings_typed,
+    "values are finite": values_finite,
+    "values are in range": values_within,
+    "words are known": words_known,
+    "tables are whole": tables_whole,
+    "each job is there once": jobs_once,
+    "nodes and GPUs are numbered as counted": nodes_counted,
+    "time goes forward": time_forward,
+    "jobs say when they ran": jobs_timed,
+}
+"""In this order: each rests on those before it."""
+
+
+def malformed(run: Run) -> Violation | None:
+    """The first law of form that a run breaks."""
+    facts = Facts(run)
+    for name, law in LAWS.items():
+        found = law(facts).violation
+        if found is not None:
+            return found.named(name)
+    return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.measure.gputime import capacity_gpu_s, held_gpu_s
+from analysis.measure.gputime import capacity_gpu_s, held_gpu_s, of_types
 from analysis.measure.occupancy import node_states
 from analysis.run import Run, RunError
 from sim.hardware import PRICE_KINDS
@@ -63,7 +63,7 @@ def _bill(run: Run, kind: str | None, per: str | None) -> tuple[np.ndarray, np.n
     return paid_gpu_s(run, per) / 3600.0, price_usd_per_gpu_h(run, kind)
 
 
-def cost(run: Run, kind: str | None = None, per: str | None = None) -> float | None:
+def cost_usd(run: Run, kind: str | None = None, per: str | None = None) -> float | None:
     """Cost in USD, ``sum(GPU-h paid for * price)``; None as soon as any of that time has no known price.
 
     Parameters
@@ -73,21 +73,28 @@ def cost(run: Run, kind: str | None = None, per: str | None = None) -> float | N
     per : what is paid for, see `paid_gpu_s`. None: 'cluster' for reserved GPUs, which are paid whether they are
         used or not, else 'gpu'.
     """
+    parts = list(cost_by_type_usd(run, kind, per).values())
+    return None if None in parts else sum(part for part in parts if part is not None)
+
+
+def cost_known_usd(run: Run, kind: str | None = None, per: str | None = None) -> float:
+    """Known part of `cost_usd`: over GPUs whose price is known; a lower bound of the cost."""
+    return sum(cost_known_by_type_usd(run, kind, per).values())
+
+
+def unpriced_types(run: Run, kind: str | None = None, per: str | None = None) -> list[str]:
+    """GPU types of which time that is paid for has no known price."""
+    return [name for name, cost in cost_by_type_usd(run, kind, per).items() if cost is None]
+
+
+def cost_by_type_usd(run: Run, kind: str | None = None, per: str | None = None) -> dict[str, float | None]:
+    """`cost_usd` by GPU type; None for a type of which any time that is paid for has no known price."""
     hours, price = _bill(run, kind, per)
-    return None if (hours[np.isnan(price)] > 0).any() else float(np.nansum(hours * price))
+    bill = of_types(run, np.where(hours > 0, hours * price, 0.0))
+    return {name: None if np.isnan(part) else part for name, part in bill.items()}
 
 
-def cost_known(run: Run, kind: str | None = None, per: str | None = None) -> float:
-    """Known part of `cost` in USD: over GPUs whose price is known; a lower bound of the cost."""
+def cost_known_by_type_usd(run: Run, kind: str | None = None, per: str | None = None) -> dict[str, float]:
+    """`cost_known_usd` by GPU type."""
     hours, price = _bill(run, kind, per)
-    return float(np.nansum(hours * price))
-
-
-def cost_known_usd(run: Run) -> float:
-    """Cost of the GPU time of known price, in USD: ``sum(held GPU-h * price)``; a lower bound of the cost."""
-    return cost_known(run)
-
-
-def cost_usd(run: Run) -> float | None:
-    """Cost of the GPU time held, in USD; None as soon as time was held on a GPU of unknown price."""
-    return cost(run)
+    return of_types(run, np.nan_to_num(hours * price))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.measure.jobtimes import jct_s
+from analysis.measure.jobtimes import gpus_asked, jct_s, of_life
 from analysis.measure.series import steps
 from analysis.run import Run, RunError, wishes
 from traces.errors import did_you_mean
@@ -28,6 +28,7 @@ def jain_index(values: np.ndarray) -> float | None:
     return float(x.sum() ** 2 / (len(x) * (x**2).sum()))
 
 
+@of_life
 def rho(run: Run, n: str = "mean") -> np.ndarray:
     """Finish-time fairness of each finished job, ``rho = JCT / T_share``; NaN for other jobs. Above 1: unfair.
 
@@ -61,13 +62,12 @@ def rho(run: Run, n: str = "mean") -> np.ndarray:
     here = (run.jobs["state"] != "rejected").to_numpy() & (submit <= leave)
     for row in range(len(allowed)):
         mine = (wish == row) & here
-        if mine.any():
+        if mine.any() and allowed[row].any():
             others = here & rivals[row][wish]
             sharers[mine] = _in_system(submit[others], leave[others], submit[mine], leave[mine], n)
     duration, jct = run.column("jobs", "duration_s"), jct_s(run)
-    gpus = run.column("jobs", "num_gpus") * (run.column("jobs", "gpu_milli") / 1000.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        share_s = duration * np.maximum(1.0, gpus * sharers / total)
+        share_s = duration * np.maximum(1.0, gpus_asked(run) * sharers / total)
         fairness: np.ndarray = np.where((duration > 0) & (total > 0), jct / share_s, np.nan)
     return fairness
 

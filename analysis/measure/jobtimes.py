@@ -1,9 +1,14 @@
 """Times of jobs: completion, waiting, slowdown, deadlines. NaN for a job that has no such time.
 
-Only jobs that count do so (`Run.counted`): in a measuring window, those submitted in it.
+Only jobs that count do so (`Run.counted`): in a measuring window, those submitted in it. What takes more of them than
+their row of jobs.parquet has is `of_life`: where a window follows its jobs, their whole life.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +18,27 @@ import pyarrow.compute as pc
 from analysis.run import FINISHED, Run
 
 SLOWDOWN_BOUND_S = 10.0
+
+
+def of_life(work: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """The function of a run (and further arguments) to an entry a job. Of a window that follows its jobs, it is worked
+    out on the whole run, in which the same jobs count."""
+
+    @wraps(work)
+    def found(run: Run, *arguments: Any) -> np.ndarray:
+        if run.followed is None:
+            return work(run, *arguments)
+        whole, rows = run.followed
+        of_whole: np.ndarray = work(whole, *arguments)[rows]
+        return of_whole
+
+    return found
+
+
+def whole_life(run: Run) -> Run:
+    """The run in which the jobs that count are seen for as long as the run's numbers see them: a window's whole run
+    where it follows its jobs, else the run itself."""
+    return run if run.followed is None else run.followed[0]
 
 
 def in_state(run: Run, *states: str) -> np.ndarray:
@@ -26,14 +52,15 @@ def finished(run: Run) -> np.ndarray:
     return in_state(run, *FINISHED)
 
 
+def gpus_asked(run: Run) -> np.ndarray:
+    """float64 [jobs]: GPUs that each job asks for, ``num_gpus * gpu_milli / 1000``; a share of one is that share."""
+    asked: np.ndarray = run.column("jobs", "num_gpus") * run.column("jobs", "gpu_milli") / 1000.0
+    return asked
+
+
 def jct_s(run: Run) -> np.ndarray:
     """Job completion time of each job, in s: ``end_s - submit_s``; NaN for a job that did not finish."""
     return np.where(finished(run), run.column("jobs", "end_s") - run.column("jobs", "submit_s"), np.nan)
-
-
-def run_s(run: Run) -> np.ndarray:
-    """Time that each job held GPUs, in s: ``sum(end_s - begin_s)`` over its segments, overheads included."""
-    return of_jobs(run, run.column("segments", "end_s") - run.column("segments", "begin_s"))
 
 
 def of_jobs(run: Run, per_segment: np.ndarray) -> np.ndarray:
@@ -43,6 +70,7 @@ def of_jobs(run: Run, per_segment: np.ndarray) -> np.ndarray:
     return total
 
 
+@of_life
 def queue_s(run: Run) -> np.ndarray:
     """Time that each finished job waited, in s: JCT minus the time in its segments; NaN for other jobs.
 
@@ -64,18 +92,18 @@ def queue_s(run: Run) -> np.ndarray:
     return np.where(finished(run), waited + (run.column("jobs", "end_s") - last), np.nan)
 
 
-def stretch(run: Run) -> np.ndarray:
+def slowdown(run: Run) -> np.ndarray:
     """Slowdown of each finished job without a bound, ``JCT / duration_s``; NaN for other jobs and where that is 0.
 
     Below 1 where a job ran on GPUs faster than those on which its run time was recorded. Source: Feitelson and
-    Rudolph, "Metrics and Benchmarking for Parallel Job Scheduling", JSSPP 1998 (there 'slowdown').
+    Rudolph, "Metrics and Benchmarking for Parallel Job Scheduling", JSSPP 1998.
     """
     duration = run.column("jobs", "duration_s")
     ratio: np.ndarray = jct_s(run) / np.where(duration > 0, duration, np.nan)
     return ratio
 
 
-def slowdown(run: Run, bound_s: float = SLOWDOWN_BOUND_S) -> np.ndarray:
+def bounded_slowdown(run: Run, bound_s: float = SLOWDOWN_BOUND_S) -> np.ndarray:
     """Bounded slowdown of each finished job, ``max(1, JCT / max(duration_s, bound_s))``; NaN for other jobs.
 
     `duration_s` is the recorded run time: what the job takes on its reference GPUs with no queue. The bound
@@ -88,18 +116,41 @@ def slowdown(run: Run, bound_s: float = SLOWDOWN_BOUND_S) -> np.ndarray:
 
 
 def makespan_s(run: Run) -> float | None:
-    """First submit to the last time at which a job gave back GPUs, in s; None where nothing ran.
-
-    In a measuring window the first submit of the jobs that count, or the window's begin where none does.
+    """First submit to the last time at which a job gave back GPUs, in s, of the jobs that count; None where none ran,
+    and in a measuring window that some of them outlast (it would say how long the window is).
     """
-    end = run.column("segments", "end_s")
-    submit = run.column("jobs", "submit_s")[run.counted]
-    return float(end.max() - submit.min(initial=np.inf if len(submit) else run.window_s[0])) if len(end) else None
+    if censored(run).any():
+        return None
+    seen = whole_life(run)
+    job = seen.segment_job
+    end = seen.column("segments", "end_s")[(job >= 0) & seen.counted[job]]
+    return float(end.max() - seen.column("jobs", "submit_s")[seen.counted].min()) if len(end) else None
 
 
 def lateness_s(run: Run) -> np.ndarray:
     """Lateness of each finished job that has a deadline, in s: ``end_s - deadline_s``, negative where early."""
     return np.where(finished(run), run.column("jobs", "end_s") - run.column("jobs", "deadline_s"), np.nan)
+
+
+def censored(run: Run) -> np.ndarray:
+    """bool [jobs]: the job counts, and outlasts the measuring window, which does not follow it."""
+    window = run.info.get("window", {"to_the_end": True})
+    return in_state(run, "unfinished") & (run.followed is None and not window["to_the_end"])
+
+
+def ends_badly(run: Run) -> np.ndarray:
+    """bool [jobs]: the job ends as killed or failed, by the end of the whole run; whether or not it counts."""
+    whole, rows = run.life or (run, slice(None))
+    state = whole.tables["jobs"]["state"]
+    bad: np.ndarray = pc.is_in(state, pa.array(("killed", "failed"))).to_numpy()[rows]
+    return bad
+
+
+@of_life
+def preempted(run: Run) -> np.ndarray:
+    """int64 [jobs]: how often each job was put back into the queue."""
+    stopped = pc.equal(run.tables["segments"]["end_reason"], "preempted").to_numpy()
+    return of_jobs(run, stopped.astype(float)).astype(np.int64)
 
 
 def deadline_met(run: Run) -> pd.Series:
@@ -110,7 +161,7 @@ def deadline_met(run: Run) -> pd.Series:
     no deadline, the job does not count, or the run or its window ends before the deadline of an unfinished job.
     """
     deadline = run.column("jobs", "deadline_s")
-    missed = in_state(run, "rejected") | (in_state(run, "unfinished") & (deadline < run.window_s[1]))
+    missed = in_state(run, "rejected") | (in_state(run, "unfinished") & (deadline < whole_life(run).window_s[1]))
     known = ~np.isnan(deadline) & (finished(run) | missed)
     met = pd.array(np.where(known, lateness_s(run) <= 0, False), dtype="boolean")
     met[~known] = pd.NA

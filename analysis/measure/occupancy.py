@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.measure.once import per_run
 from analysis.measure.series import waiting
 from analysis.run import Run, explode, wishes
 
@@ -31,15 +32,12 @@ class States:
     free_milli: np.ndarray
 
 
+@per_run
 def node_states(run: Run) -> States:
-    """States of nodes, from the window's begin to its end. Worked out once a run."""
-    kept = vars(run)
-    if "node_states" not in kept:
-        held = run.held
-        nodes, size = np.arange(len(run.node_type)), run.column("nodes", "gpus") * np.int64(1000)
-        kept["node_states"] = _states(run, held.node, held.segment, held.milli, nodes, size)
-    found: States = kept["node_states"]
-    return found
+    """States of nodes, from the window's begin to its end."""
+    held = run.held
+    nodes, size = np.arange(len(run.node_type)), run.column("nodes", "gpus") * np.int64(1000)
+    return _states(run, held.node, held.segment, held.milli, nodes, size)
 
 
 def gpu_states(run: Run) -> States:

@@ -14,6 +14,8 @@ from analysis.run import Run, wishes
 
 ANY = "any"
 """Label of jobs that may run on every GPU type."""
+NONE = "none"
+"""Label of jobs that ask for types which the cluster lacks."""
 
 
 def steps(time_s: np.ndarray, change: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +88,7 @@ def waiting(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     submit, leave = run.column("jobs", "submit_s"), run.column("jobs", "end_s")
     rejected = pc.equal(run.tables["jobs"]["state"], "rejected").to_numpy()
     waits = np.flatnonzero(~rejected & (submit <= run.window_s[1]))
-    gone, job = waits[~np.isnan(leave[waits])], run.segment_job
+    gone, job = waits[leave[waits] <= run.window_s[1]], run.segment_job  # a window may follow jobs beyond its end
     again = pc.not_equal(run.tables["segments"]["end_reason"], "horizon").to_numpy()
     parts = (
         (submit[waits], waits, 1),
@@ -106,7 +108,7 @@ def queue_length(run: Run, by_type: bool = False) -> pd.DataFrame:
     time_s, job, sign = waiting(run)
     if by_type:
         wish, allowed = wishes(run)
-        texts = [ANY if fine.all() else "|".join(np.array(run.types)[fine]) or "none" for fine in allowed]
+        texts = [ANY if fine.all() else "|".join(np.array(run.types)[fine]) or NONE for fine in allowed]
         codes, labels = pd.factorize(np.array(texts, dtype=object)[wish], sort=True)
         names = [str(label) for label in labels]
     else:

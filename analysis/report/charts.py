@@ -5,17 +5,17 @@ Each function returns one entry a run, None where the run has nothing to show; t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.drawing.distribution import WHISKERS, curve, gpus_asked, size_classes
-from analysis.drawing.overtime import MAX_PANELS, sampled, share_held
+from analysis.drawing.distribution import WHISKERS, curve, wait_classes
+from analysis.drawing.overtime import held_panels, queue_panels, sampled
 from analysis.drawing.style import COLOURS, DASHES, MARKS, time_unit
-from analysis.measure.series import queue_length
-from analysis.metrics import cost_usd, gpu_hours, held_gpu_s
+from analysis.measure.costs import cost_by_type_usd
+from analysis.metrics import cost_known_usd, cost_usd, gpu_hours
 from analysis.run import Run
 
 MARKERS = {
@@ -42,58 +42,31 @@ def distribution(values: np.ndarray) -> dict[str, list[float]] | None:
     return {"x": np.round(x, 3).tolist(), "y": np.round(y, 6).tolist()}
 
 
-def waits(runs: Sequence[Run], queue_s: Sequence[np.ndarray]) -> dict[str, Any]:
+def waits(runs: Sequence[Run]) -> dict[str, Any]:
     """Queueing of finished jobs by GPUs asked for: a row a run of boxes (None: no such job), a box a class.
 
     A box: the percentiles `analysis.drawing.distribution.WHISKERS`, the mean, and the number of jobs.
     """
-    sizes = [np.where(gpus_asked(run) >= 1, np.ceil(gpus_asked(run)), 0).astype(np.int64) for run in runs]
-    done = [np.isfinite(waited) for waited in queue_s]
-    names, edges = size_classes(np.unique(np.concatenate([s[d] for s, d in zip(sizes, done, strict=True)])))
-    rows = []
-    for size, waited, known in zip(sizes, queue_s, done, strict=True):
-        of_class = np.searchsorted(edges, size)
-        rows.append([_box(waited[known & (of_class == k)]) for k in range(len(names))])
-    return {"classes": names, "percentiles": list(WHISKERS), "runs": rows}
-
-
-def _box(waited: np.ndarray) -> dict[str, Any] | None:
-    if not len(waited):
-        return None
-    at = np.round(np.percentile(waited, WHISKERS), 2).tolist()
-    return {"at": at, "mean": round(float(waited.mean()), 2), "jobs": len(waited)}
+    names, rows = wait_classes(runs)
+    boxes = [[box and {"at": np.round(box.at_s, 2).tolist(), "mean": round(box.mean_s, 2), "jobs": box.jobs}
+              for box in row] for row in rows]
+    return {"classes": names, "percentiles": list(WHISKERS), "runs": boxes}
 
 
 def held_over_time(runs: Sequence[Run]) -> dict[str, Any]:
     """GPUs held over GPUs in service, a panel a GPU type, in per cent."""
-    types = list(dict.fromkeys(name for run in runs for name in run.types))
-    return _over_time(runs, {name: [_percent(run, name) for run in runs] for name in types})
-
-
-def _percent(run: Run, name: str) -> pd.DataFrame | None:
-    if name not in run.types:
-        return None
-    share = share_held(run, [name])
-    return pd.DataFrame({"time_s": share["time_s"], "y": 100.0 * share["y"]})
+    return _over_time(runs, held_panels(runs), scale=100.0)
 
 
 def queue_over_time(runs: Sequence[Run]) -> dict[str, Any]:
     """Jobs waiting, a panel a set of GPU types asked for; rare sets together."""
-    frames = [queue_length(run, by_type=True) for run in runs]
-    longest = pd.concat([frame.drop(columns="time_s").max() for frame in frames], axis=1).max(axis=1)
-    names = longest.sort_values(ascending=False, kind="stable").index.tolist()
-    shown = names if len(names) <= MAX_PANELS else names[: MAX_PANELS - 1]
-    panels = {"any GPU type" if name == "any" else str(name): [name] for name in shown}
-    if len(shown) < len(names):
-        panels[f"one of {len(names) - len(shown)} other sets"] = names[len(shown) :]
-    return _over_time(runs, {
-        title: [pd.DataFrame({"time_s": f["time_s"], "y": f[[n for n in of if n in f]].sum(axis=1)}) for f in frames]
-        for title, of in panels.items()
-    })  # fmt: skip
+    return _over_time(runs, queue_panels(runs))
 
 
-def _over_time(runs: Sequence[Run], panels: dict[str, list[pd.DataFrame | None]]) -> dict[str, Any]:
-    """Panels of step functions; times since each run's first submit in one unit."""
+def _over_time(
+    runs: Sequence[Run], panels: Mapping[str, Sequence[pd.DataFrame | None]], scale: float = 1.0
+) -> dict[str, Any]:
+    """Panels of step functions; times since the begin of each run or its window, in one unit."""
     size, unit = time_unit(max(run.window_s[1] - run.window_s[0] for run in runs))
     drawn = []
     for title, frames in panels.items():
@@ -103,7 +76,7 @@ def _over_time(runs: Sequence[Run], panels: dict[str, list[pd.DataFrame | None]]
                 lines.append(None)
                 continue
             begin, end = run.window_s
-            x, y = sampled(frame["time_s"].to_numpy(), frame["y"].to_numpy(np.float64), begin, end)
+            x, y = sampled(frame["time_s"].to_numpy(), scale * frame["y"].to_numpy(np.float64), begin, end)
             lines.append({"x": np.round((x - begin) / size, 6).tolist(), "y": np.round(y, 4).tolist()})
         drawn.append({"title": title, "runs": lines})
     return {"unit": unit, "panels": drawn}
@@ -114,20 +87,20 @@ def costs(runs: Sequence[Run]) -> dict[str, Any]:
     types = list(dict.fromkeys(name for run in runs for name in run.types))
     rows = []
     for run in runs:
-        price, held = run.column("nodes", "price_usd_per_gpu_h"), held_gpu_s(run) / 3600.0
-        hours, usd = gpu_hours(run), []
-        for name in types:
-            mine = run.node_type == (run.types.index(name) if name in run.types else -1)
-            unknown = bool((held[mine & np.isnan(price)] > 0).any())
-            usd.append(None if unknown else round(float((held * np.nan_to_num(price))[mine].sum()), 4))
-        rows.append({"usd": usd, "gpu_hours": [round(hours.get(name, 0.0), 4) for name in types]})
+        hours, cost = gpu_hours(run), cost_by_type_usd(run)
+        usd = [cost.get(name, 0.0) for name in types]
+        rows.append({
+            "usd": [None if one is None else round(one, 4) for one in usd],
+            "gpu_hours": [round(hours.get(name, 0.0), 4) for name in types],
+        })
     return {"types": types, "runs": rows}
 
 
-def trade(runs: Sequence[Run], jct_s: Sequence[np.ndarray]) -> list[dict[str, float] | None]:
-    """Mean JCT in s and cost in USD of each run; None where no job finished or a price is unknown."""
-    points: list[dict[str, float] | None] = []
+def trade(runs: Sequence[Run], jct_s: Sequence[np.ndarray]) -> list[dict[str, float | bool] | None]:
+    """Mean JCT in s and cost in USD of each run; None where no job finished. Not `known`: the cost is at least this."""
+    points: list[dict[str, float | bool] | None] = []
     for run, jct in zip(runs, jct_s, strict=True):
-        known, usd = jct[np.isfinite(jct)], cost_usd(run)
-        points.append({"jct_s": float(known.mean()), "cost_usd": usd} if len(known) and usd is not None else None)
+        finished, known = jct[np.isfinite(jct)], cost_usd(run) is not None
+        point = {"cost_usd": cost_known_usd(run), "known": known}
+        points.append({"jct_s": float(finished.mean()), **point} if len(finished) else None)
     return points

@@ -12,13 +12,12 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-import pyarrow.compute as pc
 
+from analysis.formats import human
+from analysis.measure.jobtimes import gpus_asked
 from analysis.report.free import Free, Waiting
-from analysis.report.span import Span, gpu_words, node_words, run_text, wait_text
-from analysis.run import FINISHED, Run, RunError, wishes
-from analysis.tables import human
-from traces.errors import did_you_mean
+from analysis.report.span import Span, gpu_words, node_words, run_text, share_words, wait_text
+from analysis.run import FINISHED, Run, wishes
 
 __all__ = ["Explainer", "Span", "explain", "told"]
 
@@ -31,7 +30,10 @@ class Explainer:
         self._ids = run.tables["jobs"]["job_id"]
         self._submit, self._leave = run.column("jobs", "submit_s"), run.column("jobs", "end_s")
         self._state, self._reason = run.column("jobs", "state"), run.column("jobs", "reason")
-        self._asked = run.column("jobs", "num_gpus") * run.column("jobs", "gpu_milli") / 1000.0
+        self._asked = gpus_asked(run)
+        self._duration = run.column("jobs", "duration_s")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self._recorded_rate = run.column("jobs", "work_total") / self._duration
         self._begin, self._end = run.column("segments", "begin_s"), run.column("segments", "end_s")
         self._why = run.column("segments", "end_reason")
         self._by_begin = np.argsort(self._begin, kind="stable")
@@ -52,23 +54,9 @@ class Explainer:
     def waiting(self) -> Waiting:
         return Waiting(self.run)
 
-    def row(self, job_id: str) -> int:
-        """Row of a job in the jobs table.
-
-        Raises
-        ------
-        RunError
-            The run has no such job.
-        """
-        row: int = pc.index(self._ids, job_id).as_py()
-        if row < 0:
-            near = did_you_mean(job_id, self._ids.to_pylist()) if len(self._ids) <= 20_000 else ""
-            raise RunError("the run has no such job", where=str(self.run.path), got=job_id, todo=near)
-        return row
-
     def submit_s(self, job_id: str) -> float:
         """When a job was submitted, in s on the trace's clock."""
-        return float(self._submit[self.row(job_id)])
+        return float(self._submit[self.run.row_of(job_id)])
 
     def segments(self, job: int) -> np.ndarray:
         """int64: rows of the segments of a job (by its row), in order of time."""
@@ -84,7 +72,7 @@ class Explainer:
         most : int, optional
             Of more spans than this only the longest are told, in order of time, the last always.
         """
-        job = self.row(job_id)
+        job = self.run.row_of(job_id)
         outline = self._outline(job)
         if most is not None and len(outline) > most:
             length = np.array([end - begin for _, begin, end in outline])
@@ -95,13 +83,44 @@ class Explainer:
         return spans + self._left(job)
 
     def told(self, job_id: str) -> list[str]:
-        """Spans of a job as lines: time since its submit, then what happened."""
-        submit = self.submit_s(job_id)
-        return [f"+{human(span.begin_s - submit)}: {span.text}." for span in self.explain(job_id)]
+        """A job's time in sum where it finished, then its spans as lines: time since its submit, what happened."""
+        submit, whole = self.submit_s(job_id), self.summed(job_id)
+        spans = [f"+{human(span.begin_s - submit)}: {span.text}." for span in self.explain(job_id)]
+        return [f"{whole}.", *spans] if whole else spans
+
+    def summed(self, job_id: str) -> str:
+        """'JCT 3 h 0 min: waited 1 h 0 min, ran 2 h 0 min on T4 at 0.35 of its recorded speed; …'.
+
+        The speed is the mean while it worked, restarts apart: ``Σ work_done / Σ (end_s - begin_s - overhead_s)`` over
+        the recorded rate, ``work_total / duration_s``. Empty for a job that did not finish.
+        """
+        job = self.run.row_of(job_id)
+        if self._state[job] not in FINISHED:
+            return ""
+        rows, segments = self.segments(job), self.run.tables["segments"]
+        length = self._end[rows] - self._begin[rows]
+        jct, ran = float(self._leave[job] - self._submit[job]), float(length.sum())
+        waits = [end - begin for at, begin, end in self._outline(job) if at < 0]
+        parts = [f"waited {human(sum(waits))}" if waits else "never waited", f"ran {human(ran)}"]
+        nodes = segments["nodes"].take(rows).combine_chunks().flatten().to_numpy()
+        kinds = " and ".join(dict.fromkeys(self._type_of[self.run.node_type[nodes]].tolist()))
+        parts[-1] += f" on {kinds}" if kinds else ""
+        restart = np.minimum(segments["overhead_s"].take(rows).to_numpy(), length)
+        worked = length - restart
+        work, recorded = float(segments["work_done"].take(rows).to_numpy().sum()), float(self._recorded_rate[job])
+        if worked.sum() > 0 and np.isfinite(recorded) and recorded > 0:
+            parts[-1] += f" at {share_words(work / float(worked.sum()) / recorded)}"
+        idle = [
+            f"{human(value)} {what}" for what, value in (
+                ("of it to restart", float(restart.sum())),
+                ("of it lost", sum(span.lost_s for span in map(self._ran, rows.tolist()))),
+            ) if value > 0
+        ]
+        return f"JCT {human(jct)}: {', '.join([*parts, *idle])}; its recorded run time is {human(self._duration[job])}"
 
     def count(self, job_id: str) -> int:
         """Waits and segments of a job."""
-        return len(self._outline(self.row(job_id)))
+        return len(self._outline(self.run.row_of(job_id)))
 
     def _outline(self, job: int) -> list[tuple[int, float, float]]:
         """Waits (-1) and segments (their row) of a job with begin and end, in order."""
@@ -162,29 +181,33 @@ class Explainer:
         nodes, ids = tuple(table["nodes"][0].as_py()), tuple(table["gpu_ids"][0].as_py())
         rate = float(table["rate"][0].as_py())
         lost = float(table["work_lost"][0].as_py())
-        reason, end = str(self._why[at]), float(self._end[at])
+        reason, end, job = str(self._why[at]), float(self._end[at]), int(self.run.segment_job[at])
+        recorded = float(self._recorded_rate[job])
         span = Span(
             "ran", float(self._begin[at]), end, "",
-            asked=float(self._asked[self.run.segment_job[at]]),
+            asked=float(self._asked[job]),
             types=tuple(dict.fromkeys(self._type_of[self.run.node_type[list(nodes)]].tolist())),
             gpus=float(sum(table["gpus"][0].as_py())), nodes=nodes, gpu_ids=ids,
-            rate=rate, overhead_s=float(table["overhead_s"][0].as_py()),
+            rate=rate, speed=rate / recorded if np.isfinite(recorded) and recorded > 0 else None,
+            overhead_s=float(table["overhead_s"][0].as_py()),
             lost_s=lost / rate if rate > 0 else 0.0, end_reason=reason,
             taken_by=self._took(at, ids) if reason in ("preempted", "migrated", "resized") else (),
             failed_nodes=self._down(nodes, end) if reason == "node_failed" else (),
         )  # fmt: skip
-        job = int(self.run.segment_job[at])
         return replace(span, text=run_text(span, self._unit, str(self._state[job]), self._next(at)))
 
-    def _took(self, at: int, ids: tuple[int, ...]) -> tuple[str, ...]:
-        """Jobs, but for the segment's own, that took any of the GPUs at the instant the segment ended."""
+    def _took(self, at: int, ids: tuple[int, ...]) -> tuple[tuple[str, float], ...]:
+        """Jobs, but for the segment's own, that took any of the GPUs at the instant the segment ended; GPUs of each."""
         low = int(np.searchsorted(self._begins, self._end[at]))
         high = int(np.searchsorted(self._begins, self._end[at], side="right"))
         rows = [r for r in self._by_begin[low:high].tolist() if self.run.segment_job[r] != self.run.segment_job[at]]
         held = self.run.tables["segments"]["gpu_ids"].take(rows).to_pylist() if rows else []
         mine = set(ids)
-        jobs = sorted({int(self.run.segment_job[r]) for r, gpus in zip(rows, held, strict=True) if mine & set(gpus)})
-        return tuple(self._ids[job].as_py() for job in jobs)
+        took = {
+            int(self.run.segment_job[r]): sum(self.run.tables["segments"]["gpus"][r].as_py())
+            for r, gpus in zip(rows, held, strict=True) if mine & set(gpus)
+        }
+        return tuple((self._ids[job].as_py(), float(gpus)) for job, gpus in sorted(took.items()))
 
     def _down(self, nodes: tuple[int, ...], time_s: float) -> tuple[int, ...]:
         now = self._outages[self._outages["down_s"] == time_s]["node"]

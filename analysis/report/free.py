@@ -4,53 +4,38 @@ from __future__ import annotations
 
 import numpy as np
 
+from analysis.measure.occupancy import node_states
 from analysis.measure.series import queue_length
 from analysis.run import Run
 
 
 class Free:
-    """GPUs free in a run, by type and on the fullest and emptiest node.
+    """GPUs free in a run, by type and on one node: `analysis.measure.occupancy.node_states`, asked for spans of time.
 
     A state is that after all events of its instant and holds until the next. GPUs of a node that is out of service
-    are not free. Everything is kept in 1/1000 GPU, as integers: what is taken and given back leaves nothing.
+    are not free. Everything is in 1/1000 GPU, as integers: what is taken and given back leaves nothing.
 
     Attributes
     ----------
-    times_s : float64 [times], strictly increasing; the first is the run's first submit or earlier.
+    times_s : float64 [times], strictly increasing; the first is the run's begin.
     by_type : int64 [times, types], free of each type of `run.types`.
     """
 
     def __init__(self, run: Run) -> None:
-        held, outages = run.held, run.outages
-        milli = run.column("nodes", "gpus").astype(np.int64) * 1000
-        down = outages["node"].to_numpy(np.int64)
-        back = np.isfinite(outages["up_s"].to_numpy())
-        nodes = np.arange(len(milli))
-        begin, end = run.column("segments", "begin_s")[held.segment], run.column("segments", "end_s")[held.segment]
-        when = np.concatenate((np.full(len(milli), run.window_s[0]), begin, end,
-                               outages["down_s"].to_numpy(), outages["up_s"].to_numpy()[back]))
-        node = np.concatenate((nodes, held.node, held.node, down, down[back]))
-        change = np.concatenate((milli, -held.milli, held.milli, -milli[down], milli[down[back]]))
-        self.times_s, rank = np.unique(when, return_inverse=True)
-        kind = run.node_type[node]
+        state = node_states(run)
+        # States of one node follow each other in time: these are in order of node, then of time.
+        self._free, self._kind = state.free_milli, run.node_type
+        self.times_s, rank = np.unique(state.begin_s, return_inverse=True)
+        self._key = state.unit * len(self.times_s) + rank
+        before = np.concatenate(([0], self._free[:-1]))
+        before[np.searchsorted(state.unit, np.arange(len(self._kind)))] = 0
+        change, kind = self._free - before, self._kind[state.unit]
         self.by_type = np.stack([
             np.cumsum(np.bincount(rank[kind == k], weights=change[kind == k], minlength=len(self.times_s)))
             for k in range(len(run.types))
         ], axis=1).astype(np.int64)
-        # What is free on each node: events by node, then time; of one instant the state after the last counts.
-        self._key = node * len(self.times_s) + rank
-        order = np.argsort(self._key, kind="stable")
-        self._key, after = self._key[order], np.cumsum(change[order])
-        last = np.append(self._key[1:] != self._key[:-1], True)
-        self._key, after = self._key[last], after[last]
-        owner = self._key // len(self.times_s)
-        first = np.searchsorted(owner, nodes)  # every node has an event: that with which its GPUs come
-        self._after = after - np.concatenate(([0], after))[first][owner]
-        in_time = np.argsort(self._key % len(self.times_s), kind="stable")
-        self._rank, self._node, self._free = (
-            (self._key % len(self.times_s))[in_time], owner[in_time], self._after[in_time]
-        )
-        self._kind = run.node_type
+        in_time = np.argsort(rank, kind="stable")
+        self._rank, self._node_in_time, self._free_in_time = rank[in_time], state.unit[in_time], self._free[in_time]
 
     def _ranks(self, begin_s: float, end_s: float) -> tuple[int, int]:
         """Rank of the state that holds at `begin_s`, and of the first that no longer holds before `end_s`."""
@@ -72,9 +57,9 @@ class Free:
         low, high = self._ranks(begin_s, end_s)
         mine = np.flatnonzero(allowed[self._kind])
         at = np.searchsorted(self._key, mine * len(self.times_s) + low, side="right") - 1
-        top = int(self._after[at].max(initial=0))
+        top = int(self._free[at].max(initial=0))
         first, past = np.searchsorted(self._rank, [low + 1, high])
-        later = self._free[first:past][allowed[self._kind[self._node[first:past]]]]
+        later = self._free_in_time[first:past][allowed[self._kind[self._node_in_time[first:past]]]]
         return max(top, int(later.max(initial=0))) / 1000.0
 
     def enough_s(self, begin_s: float, end_s: float, allowed: np.ndarray, gpus: float) -> float:

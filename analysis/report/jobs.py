@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
+from analysis.measure.jobtimes import gpus_asked
 from analysis.report.pack import numbers, packed, words
 from analysis.run import Run
 
@@ -53,13 +54,13 @@ def job_table(
     """
     counted = [np.flatnonzero(run.counted) for run in runs]
     total = sum(map(len, counted))
-    why = list(anchors) or [{} for _ in runs]
-    table = _packed(runs, per_job, counted, why)
+    why, owner = list(anchors) or [{} for _ in runs], _traces(runs)
+    table = _packed(runs, per_job, counted, owner, why)
     part = 1.0
     while len(table) > most_bytes and part > 1e-3:
         part *= 0.9 * most_bytes / len(table)
-        kept = _kept(runs, per_job, counted, part)
-        table = _packed(runs, per_job, kept, why)
+        kept = _kept(owner, per_job, counted, part)
+        table = _packed(runs, per_job, kept, owner, why)
         if len(table) <= most_bytes:
             return JobTable(table, sum(map(len, kept)), total, _worst(min(map(len, counted)), part))
     return JobTable(table, total, total, total)
@@ -70,22 +71,19 @@ def _worst(jobs: int, part: float) -> int:
 
 
 def _kept(
-    runs: Sequence[Run], per_job: Sequence[pd.DataFrame], counted: Sequence[np.ndarray], part: float
+    owner: Sequence[int], per_job: Sequence[pd.DataFrame], counted: Sequence[np.ndarray], part: float
 ) -> list[np.ndarray]:
     """Rows of each run: half of the part are those of longest JCT (without an end: longest of all), half a sample.
 
     Runs of the same jobs keep the same ones, so that each can be seen under every policy.
     """
-    keep: dict[int, set[int]] = {}
-    owner = _traces(runs)
-    for run, times, rows in zip(owner, per_job, counted, strict=True):
+    keep: dict[int, np.ndarray] = {}
+    for trace, times, rows in zip(owner, per_job, counted, strict=True):
         jct = times["jct_s"].to_numpy(np.float64, na_value=np.inf)[rows]
-        worst = rows[np.argsort(-np.nan_to_num(jct, nan=np.inf), kind="stable")[: _worst(len(rows), part / len(runs))]]
+        worst = rows[np.argsort(-np.nan_to_num(jct, nan=np.inf), kind="stable")[: _worst(len(rows), part / len(owner))]]
         sample = rows[np.unique(np.linspace(0, len(rows) - 1, max(int(len(rows) * part / 2), 1)).astype(np.int64))]
-        keep.setdefault(run, set()).update(worst.tolist(), sample.tolist())
-    return [
-        rows[np.isin(rows, np.fromiter(keep[run], np.int64))] for run, rows in zip(owner, counted, strict=True)
-    ]
+        keep[trace] = np.union1d(keep.get(trace, worst), np.union1d(worst, sample))
+    return [rows[np.isin(rows, keep[trace])] for trace, rows in zip(owner, counted, strict=True)]
 
 
 def _traces(runs: Sequence[Run]) -> list[int]:
@@ -103,9 +101,9 @@ def _traces(runs: Sequence[Run]) -> list[int]:
 
 
 def _packed(
-    runs: Sequence[Run], per_job: Sequence[pd.DataFrame], rows: Sequence[np.ndarray], why: Sequence[dict[str, str]]
+    runs: Sequence[Run], per_job: Sequence[pd.DataFrame], rows: Sequence[np.ndarray], owner: Sequence[int],
+    why: Sequence[dict[str, str]],
 ) -> str:
-    owner = _traces(runs)
     traces = []
     there: dict[int, np.ndarray] = {}
     for number in range(max(owner) + 1):
@@ -122,7 +120,7 @@ def _packed(
 def _of_trace(run: Run, rows: np.ndarray) -> Columns:
     jobs = run.tables["jobs"].take(rows)
     text = {name: words(pc.fill_null(jobs[name], "").to_numpy()) for name in ("user", "vc", "model", "gpu_type")}
-    asked = jobs["num_gpus"].to_numpy() * jobs["gpu_milli"].to_numpy() / 1000.0
+    asked = gpus_asked(run)[rows]
     return text | {
         "job_id": words(jobs["job_id"].to_numpy()),
         "gpus": numbers(asked, 3),
@@ -138,7 +136,7 @@ def _of_run(run: Run, times: pd.DataFrame, rows: np.ndarray, at: np.ndarray) -> 
         "state": words(run.tables["jobs"]["state"].take(rows).to_numpy()),
         "queue_s": numbers(mine["queue_s"].to_numpy(np.float64)),
         "jct_s": numbers(mine["jct_s"].to_numpy(np.float64)),
-        "slowdown": numbers(mine["bounded_slowdown"].to_numpy(np.float64)),
+        "bounded_slowdown": numbers(mine["bounded_slowdown"].to_numpy(np.float64)),
         "rho": numbers(mine["rho"].to_numpy(np.float64), 3),
         "preemptions": numbers(mine["preemptions"].to_numpy(np.float64), 0),
         "cost_usd": numbers(mine["cost_usd"].to_numpy(np.float64)),

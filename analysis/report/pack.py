@@ -18,7 +18,8 @@ import pandas as pd
 
 NULL = -(2**31)
 """Of an int32 column: no value."""
-HUNDREDTHS = 100
+LEVEL = 6
+"""Of deflating: the highest one takes seven times as long for 1 % less."""
 
 
 def numbers(values: np.ndarray, digits: int = 2) -> tuple[dict[str, Any], np.ndarray]:
@@ -57,7 +58,7 @@ def packed(tables: Sequence[Mapping[str, tuple[dict[str, Any], np.ndarray]]], **
     header = json.dumps(more | {"tables": heads}, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     header += b" " * (-(len(header) + 4) % 8)
     content = len(header).to_bytes(4, "little") + header + b"".join(body)
-    return base64.b64encode(zlib.compress(content, 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(content, LEVEL)).decode("ascii")
 
 
 def unpacked(text: str) -> dict[str, Any]:

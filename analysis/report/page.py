@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -15,16 +13,17 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from analysis.drawing.style import MAX_RUNS
 from analysis.metrics import measures, per_job
 from analysis.report import charts, html, sections
 from analysis.report.jobs import MOST_BYTES, JobTable, job_table
+from analysis.report.judgement import judge
 from analysis.report.stories import slowest
 from analysis.run import Run, RunError, labels
+from traces.outfile import refuse_existing, written
 
 ASSETS = files("analysis.report") / "assets"
 SCRIPTS = ("charts.js", "jobs.js", "main.js")
-MOST_RUNS = 12
-"""More curves than this in one picture are told apart by nobody."""
 FIGURES = {
     "jct": ("Job completion time", "Share of finished jobs whose JCT is at most so long."),
     "waits": (
@@ -35,10 +34,15 @@ FIGURES = {
     "queue": ("Jobs waiting over time", "By the set of GPU types that they ask for."),
     "cost": ("Cost by GPU type", "GPU time held times price; what has no known price is in no bar."),
     "trade": (
-        "JCT against cost",
-        "Lower left is better. Runs of unknown cost are not shown; dotted: the Pareto front.",
+        "Cost against JCT",
+        "Lower left is better; dotted: the Pareto front. Hollow with an arrow up: a price is unknown, the cost is at "
+        "least this; whether such a run, or one that it may beat, is on the front cannot be said.",
     ),
-    "rho": ("Finish-time fairness", "Right of the line: slower than with an equal share of the cluster."),
+    "rho": (
+        "Finish-time fairness",
+        "Right of the line: slower than with an equal share of the cluster. One policy's ρ is no measure of another's: "
+        "jobs that stay longer raise n, the number that share the cluster, and the slower policy then looks fairer.",
+    ),
 }
 """Title and caption of each chart, in their order on the page."""
 PANELS = ("held", "queue")
@@ -59,8 +63,8 @@ def page(runs: Sequence[Run], step: Callable[[int, int], None] | None = None, mo
     RunError
         No run, more than twelve, or a run without jobs.
     """
-    if not 1 <= len(runs) <= MOST_RUNS:
-        raise RunError("so many runs make no report", got=len(runs), allowed=f"1 to {MOST_RUNS} runs")
+    if not 1 <= len(runs) <= MAX_RUNS:
+        raise RunError("so many runs make no report", got=len(runs), allowed=f"1 to {MAX_RUNS} runs")
     empty = next((run for run in runs if not run.counted.any()), None)
     if empty is not None:
         raise RunError("the run has no job to report", where=str(empty.path), todo="Choose another window or run.")
@@ -84,6 +88,7 @@ def page(runs: Sequence[Run], step: Callable[[int, int], None] | None = None, mo
     advance()
     data = _chart_data(runs, names, times)
     advance()
+    judged = judge(runs, names)
     scripts = "\n".join(_asset(file) for file in SCRIPTS)
     library = get_plotlyjs()
     return Template(_asset("page.html")).substitute(
@@ -92,9 +97,11 @@ def page(runs: Sequence[Run], step: Callable[[int, int], None] | None = None, mo
         subtitle=_subtitle(runs),
         style=_asset("style.css"),
         switches=_switches(names),
-        summary=sections.summary(runs, names, values),
-        comparison=sections.comparison(runs),
+        summary=sections.summary(runs, names, values, judged),
+        comparison=sections.comparison(runs, judged),
+        unlike=sections.unlike(judged),
         charts=_figures(),
+        since=_since(runs),
         slowest=told,
         jobs_left_out=_left_out(jobs),
         settings=sections.settings(runs, names),
@@ -105,33 +112,20 @@ def page(runs: Sequence[Run], step: Callable[[int, int], None] | None = None, mo
     )
 
 
-def absent(file: Path, force: bool) -> None:
-    """Refuse to write over a file."""
-    if file.exists() and not force:
-        raise RunError("the file is there already", where=str(file), todo="Name another, or pass --force.")
-
-
 def write_report(
     runs: Sequence[Run], file: str | Path, *, force: bool = False, step: Callable[[int, int], None] | None = None
 ) -> Path:
-    """Write the report of some runs to a file, under a temporary name first.
+    """Write the report of some runs to a file (`traces.outfile.written`).
 
     Raises
     ------
-    RunError
+    HetsimError
         The file is there already (without `force`), or cannot be written; else as `page`.
     """
     file = Path(file)
-    absent(file, force)
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+    refuse_existing(file, force)
+    with written(file) as part:
         part.write_bytes(page(runs, step).encode("utf-8", "replace"))
-        part.replace(file)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise RunError("the report cannot be written", where=str(file), got=error.strerror) from None
     return file
 
 
@@ -192,19 +186,25 @@ def _figures() -> str:
 
 
 def _chart_data(runs: Sequence[Run], names: Sequence[str], times: Sequence[Any]) -> dict[str, Any]:
-    jct, queue = [one["jct_s"].to_numpy() for one in times], [one["queue_s"].to_numpy() for one in times]
+    jct = [one["jct_s"].to_numpy() for one in times]
     cost = charts.costs(runs)
     return {
         "runs": [{"name": label} | charts.look(i) for i, label in enumerate(names)],
+        "since": _since(runs),
         "kinds": [charts.look(k) for k in range(len(cost["types"]))],
         "jct": [charts.distribution(one) for one in jct],
         "rho": [charts.distribution(one["rho"].to_numpy()) for one in times],
-        "waits": charts.waits(runs, queue),
+        "waits": charts.waits(runs),
         "held": charts.held_over_time(runs),
         "queue": charts.queue_over_time(runs),
         "cost": cost,
         "trade": charts.trade(runs, jct),
     }
+
+
+def _since(runs: Sequence[Run]) -> str:
+    """From when the page counts time."""
+    return "the window's begin" if any("window" in run.info for run in runs) else "the first submit"
 
 
 def _left_out(jobs: JobTable) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from analysis.tables import human
+from analysis.formats import human
 
 MOST_NAMED = 3
 """Nodes and jobs that a sentence names; of more it says how many."""
@@ -29,10 +30,11 @@ class Span:
     quota : GPUs that its virtual cluster may hold where that is limited ('waited').
     gpus, nodes, gpu_ids : what it held ('ran').
     rate : work a second after the overhead; unit of work of run.json ('ran').
+    speed : the rate over that at which the trace recorded the job, ``work_total / duration_s``; None: unknown ('ran').
     overhead_s : time without progress at its beginning, in s ('ran').
     lost_s : time whose work was thrown away at its end, in s ('ran').
     end_reason : why it ended ('ran': of `sim.schema.END_REASONS`; 'left': the state).
-    taken_by : jobs that took any of its GPUs at the instant it ended ('ran').
+    taken_by : jobs that took any of its GPUs at the instant it ended, each with all GPUs that it took then ('ran').
     failed_nodes : its nodes that went out of service at that instant ('ran').
     """
 
@@ -52,10 +54,11 @@ class Span:
     nodes: tuple[int, ...] = ()
     gpu_ids: tuple[int, ...] = ()
     rate: float = 0.0
+    speed: float | None = None
     overhead_s: float = 0.0
     lost_s: float = 0.0
     end_reason: str = ""
-    taken_by: tuple[str, ...] = ()
+    taken_by: tuple[tuple[str, float], ...] = ()
     failed_nodes: tuple[int, ...] = ()
 
     @property
@@ -84,14 +87,14 @@ def wait_text(span: Span, any_type: bool) -> str:
 
 
 def run_text(span: Span, unit: str, state: str, onward: str) -> str:
-    """'ran 2 h 5 min on 8 GPUs of V100 on node 3 at 1 s/s; ...'."""
+    """'ran 2 h 5 min on 8 GPUs of V100 on node 3 at its recorded speed; ...'."""
     where = f"{gpu_words(span.gpus)} of {' and '.join(span.types)} on {node_words(span.nodes)}"
-    parts = [f"ran {human(span.length_s)} on {where} at {span.rate:.4g} {unit} of work a second"]
+    parts = [f"ran {human(span.length_s)} on {where} at {speed_words(span, unit)}"]
     if span.overhead_s:
         parts.append(f"the first {human(min(span.overhead_s, span.length_s))} of it to restart")
     by = f": {_names(span.taken_by)} took its GPUs" if span.taken_by else ""
     ends = {
-        "done": f"then it was {state}" if state in ("killed", "failed") else "then it was done",
+        "done": {"killed": "then it was killed", "failed": "then it failed"}.get(state, "then it was done"),
         "preempted": f"then it was preempted{by or ' (no job took its GPUs at that instant)'}",
         "resized": f"then it was resized {onward}{by}",
         "migrated": f"then it was moved {onward}{by}",
@@ -100,10 +103,24 @@ def run_text(span: Span, unit: str, state: str, onward: str) -> str:
         "horizon": "and it still ran when the run was stopped",
         "respeed": "then a neighbour came or went and its speed changed",
     }
-    parts.append(ends.get(span.end_reason, f"then it ended: {span.end_reason}").rstrip())
+    end = ends.get(span.end_reason, "then it ended").rstrip()
+    # The word of the files, of the timeline and of queries, where the sentence does not say it anyway.
+    known = span.end_reason == "done" or re.search(rf"\b{re.escape(span.end_reason)}\b", end)
+    parts.append(end if known else f"{end} ({span.end_reason})")
     if span.lost_s:
         parts.append(f"the work of {human(span.lost_s)} was lost")
     return "; ".join(parts)
+
+
+def speed_words(span: Span, unit: str) -> str:
+    """'its recorded speed', '0.35 of its recorded speed (12 iterations a second)'."""
+    if span.speed is None:
+        return f"{span.rate:.4g} {unit} of work a second"
+    return share_words(span.speed) + ("" if unit == "s" else f" ({span.rate:.4g} {unit} a second)")
+
+
+def share_words(speed: float) -> str:
+    return "its recorded speed" if f"{speed:.3g}" == "1" else f"{speed:.3g} of its recorded speed"
 
 
 def gpu_words(count: float) -> str:
@@ -118,6 +135,7 @@ def node_words(nodes: tuple[int, ...]) -> str:
     return f"nodes {', '.join(map(str, nodes[:-1]))} and {nodes[-1]}" if nodes else "a node"
 
 
-def _names(jobs: tuple[str, ...]) -> str:
+def _names(jobs: tuple[tuple[str, float], ...]) -> str:
     more = len(jobs) - MOST_NAMED
-    return ", ".join(jobs[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    named = ", ".join(f"{job} ({gpu_words(gpus)})" for job, gpus in jobs[:MOST_NAMED])
+    return f"{named} and {more:,} more" if more > 0 else named

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from analysis.formats import human
+from analysis.measure.jobtimes import whole_life
 from analysis.report import html
 from analysis.report.explain import Explainer, Span
 from analysis.run import Run
-from analysis.tables import human
 
 SLOWEST = 10
 MOST_SPANS = 24
@@ -30,7 +31,7 @@ def slowest(
     """
     parts, anchors = [], []
     for i, (run, label, times) in enumerate(zip(runs, names, per_job, strict=True)):
-        explainer, mine, lists = Explainer(run), dict[str, str](), []
+        explainer, mine, lists = Explainer(whole_life(run)), dict[str, str](), []
         for title, column in RANKED.items():
             told = []
             for row in _worst(times[column].to_numpy(np.float64)):
@@ -55,10 +56,9 @@ def _worst(values: np.ndarray) -> list[int]:
 def _story(explainer: Explainer, times: pd.Series, job: str, anchor: str) -> str:
     count = explainer.count(job)
     spans = explainer.explain(job, MOST_SPANS)
-    submit, whole = float(explainer.submit_s(job)), float(times["jct_s"])
-    said = (
-        f"JCT {human(whole)}, of it waiting {human(times['queue_s'])}; slowdown {times['bounded_slowdown']:,.2f}"
-        + (f"; preempted {int(times['preemptions']):,} times" if times["preemptions"] else "")
+    submit, whole, preempted = float(explainer.submit_s(job)), float(times["jct_s"]), int(times["preemptions"])
+    said = f"{html.text(explainer.summed(job))}; bounded slowdown {times['bounded_slowdown']:,.2f}" + (
+        f"; preempted {preempted:,} {'time' if preempted == 1 else 'times'}" if preempted else ""
     )
     told = "".join(_span(span, submit) for span in spans)
     left_out = f"<p>The {len(spans)} longest of {count:,} stretches are told.</p>" if len(spans) < count else ""

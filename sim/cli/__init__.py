@@ -8,6 +8,8 @@ need when they are called, so that `hetsim --help` is fast.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -28,6 +30,7 @@ from sim.cli import (
     reproduce,
     run,
     schedulers,
+    streams,
     sweep,
     timeline,
 )
@@ -37,22 +40,29 @@ __all__ = ["app", "main"]
 
 
 class Commands(TyperGroup):
-    """Shows errors as messages: nothing that a user does ends in a traceback."""
+    """Shows errors as messages."""
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _messages():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            _interrupted()
-        except BrokenPipeError:
-            raise  # typer ends quietly on it
-        except HetsimError as error:
-            _fail(error)
-        except OSError as error:
-            what = error.strerror or str(error)
-            _fail(HetsimError(f"the system refused: {what}", where=str(error.filename or "")))
-        except MemoryError:
-            _fail(HetsimError("out of memory", todo="Take fewer jobs with --jobs, or a smaller cluster."))
+
+
+@contextmanager
+def _messages() -> Iterator[None]:
+    """Show errors as messages: nothing that a user does ends in a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _interrupted()
+    except BrokenPipeError:
+        raise  # typer ends quietly on it
+    except HetsimError as error:
+        _fail(error)
+    except OSError as error:
+        what = error.strerror or str(error)
+        _fail(HetsimError(f"the system refused: {what}", where=str(error.filename or "")))
+    except MemoryError:
+        _fail(HetsimError("out of memory", todo="Take fewer jobs with --jobs, or a smaller cluster."))
 
 
 def _fail(error: HetsimError) -> NoReturn:
@@ -60,8 +70,20 @@ def _fail(error: HetsimError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
+def _end(end: SystemExit) -> NoReturn:
+    """End the process as asked, but not as if all were well where what was printed is lost."""
+    try:
+        streams.flushed()
+    except BrokenPipeError:
+        sys.exit(end.code or 1)  # as typer does
+    except HetsimError as error:
+        if not end.code:
+            _fail(error)
+    raise end
+
+
 def _interrupted() -> NoReturn:
-    console.say("interrupted, nothing was written", style="bold red")
+    console.say("interrupted, nothing is half written", style="bold red")
     sys.exit(130)
 
 
@@ -123,6 +145,8 @@ app.add_typer(_cluster, name="cluster")
 def main() -> None:
     """Run the command line; ends the process."""
     try:
-        app(prog_name="hetsim")
-    except KeyboardInterrupt:
-        _interrupted()
+        with _messages():
+            streams.opened()
+            app(prog_name="hetsim")
+    except SystemExit as end:
+        _end(end)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +13,7 @@ import typer
 from sim.cli import console
 from sim.cli.options import FORMAT
 from sim.cli.traceoptions import pairs
+from traces.outfile import refuse_existing, written
 
 if TYPE_CHECKING:
     from traces.machines.capacity import About
@@ -55,9 +58,7 @@ def from_table(
         raise ClusterError("a cluster file ends in .toml", where="--out", got=str(out))
     capacity_file, outage_file = out.with_suffix(".capacity.csv"), out.with_suffix(".outages.csv")
     for path in (out, capacity_file, outage_file):
-        if path.exists() and not force:
-            raise OutputError("the file is there already", where=str(path),
-                              todo="Name another with --out, or replace it with --force.")
+        refuse_existing(path, force)
     options = pairs(read or [], "--read")
     source = read_machines(table, format, **(options | ({"job_log": str(job_log)} if job_log else {})))
     said = _types(type_ or [])
@@ -66,7 +67,7 @@ def from_table(
             else from_counts(source, said, gpus_per_node=gpus_per_node, shift_s=shift_s))
     about = f"{made.nodes:,} nodes, {made.gpus:,} GPUs; from {table.name} ({source.about.format}, {source.about.rule})"
     try:
-        with TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:  # all of them, or none
+        with TemporaryDirectory() as folder, ExitStack() as files:  # all of them, or none
             aside = Path(folder)
             (aside / out.name).write_text(made.toml(out.stem, about), "utf-8")
             load_cluster(str(aside / out.name))
@@ -75,9 +76,11 @@ def from_table(
             if made.outages is not None:
                 write_outages(made.outages, aside / outage_file.name)
             for path in (out, capacity_file, outage_file):
-                path.unlink(missing_ok=True)
                 if (aside / path.name).exists():
-                    (aside / path.name).replace(path)
+                    shutil.copyfile(aside / path.name, files.enter_context(written(path)))
+        for path, made_anew in ((capacity_file, made.capacity), (outage_file, made.outages)):
+            if made_anew is None:
+                path.unlink(missing_ok=True)
     except OSError as error:
         raise OutputError("the cluster cannot be written", where=str(out), got=error.strerror or str(error)) from None
     print(f"{out}: {made.nodes:,} nodes, {made.gpus:,} GPUs")

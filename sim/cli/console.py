@@ -11,7 +11,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +29,12 @@ LINE_EVERY_S = 10.0
 
 
 def say(message: object, *, style: str = "") -> None:
-    """Print `hetsim: message` on stderr, unbroken."""
+    """Print `hetsim: message` on stderr, unbroken; where that cannot be written, nothing."""
     from rich.console import Console
     from rich.text import Text
 
-    Console(stderr=True).print(Text.assemble(("hetsim: ", style), str(message)), soft_wrap=True)
+    with suppress(OSError):
+        Console(stderr=True).print(Text.assemble(("hetsim: ", style), str(message)), soft_wrap=True)
 
 
 def printable(text: str) -> str:
@@ -57,9 +58,14 @@ def _known(content: Any) -> Any:
     return None if isinstance(content, float) and math.isnan(content) else content
 
 
+def as_json(content: Mapping[str, Any]) -> str:
+    """One JSON object on one line; floats in full precision."""
+    return json.dumps(_known(content), allow_nan=False) + "\n"
+
+
 def show_json(content: Mapping[str, Any]) -> None:
-    """Print one JSON object on one line of stdout; floats in full precision."""
-    sys.stdout.write(json.dumps(_known(content), allow_nan=False) + "\n")
+    """Print it on stdout (`as_json`)."""
+    sys.stdout.write(as_json(content))
 
 
 @contextmanager

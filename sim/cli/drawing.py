@@ -8,17 +8,19 @@ from typing import Annotated
 import typer
 
 from sim.cli.runs import Runs, load_runs
-from sim.cli.windowoptions import Cooldown, From, To, Warmup, measured
+from sim.cli.windowoptions import Cooldown, Follow, From, To, Warmup, measured
 from traces.errors import HetsimError
+
+NAMES = ("jct_cdf", "queueing", "rho_cdf", "utilisation", "queue", "overview", "cost", "pareto", "gantt")
+"""Figures as `analysis.figures` names them; here, too, so that `--help` need not import what draws."""
 
 
 def figures(
     runs: Runs,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the figures.")] = Path("figures"),
-    format: Annotated[str, typer.Option(help="png, pdf, or both joined by a comma.")] = "png,pdf",
+    format: Annotated[str, typer.Option(help="Of png, pdf and svg these, by commas.")] = "png,pdf",
     only: Annotated[str | None, typer.Option(
-        help="Of jct_cdf, queueing, rho_cdf, utilisation, queue, overview, cost, pareto and gantt these, by commas.  "
-        "[all that fit]")] = None,
+        metavar="NAME,...", help=f"Of {', '.join(NAMES)} these.  [all that fit]")] = None,
     plan: Annotated[str | None, typer.Option(
         metavar="JOB", help="Instead: the stages of the plans of this job, of one run.")] = None,
     width: Annotated[str, typer.Option(help="single (3.4 in, a column of two), medium (5 in) or double (7 in).")] =
@@ -27,6 +29,8 @@ def figures(
     to: To = None,
     warmup: Warmup = None,
     cooldown: Cooldown = None,
+    follow: Follow = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:
     """Draw the figures of runs: JCT, queueing, fairness, GPUs held and queue over time, cost, and who ran where.
 
@@ -38,15 +42,20 @@ def figures(
     """
     from analysis.figures import draw_all, draw_plan
 
-    found = measured(load_runs(runs), from_, to, warmup, cooldown)
-    formats = [kind.strip() for kind in format.split(",")]
+    found = measured(load_runs(runs), from_, to, warmup, cooldown, follow)
+    formats = _listed(format) or [format]
     if plan is not None:
         if len(found) != 1 or only is not None:
             raise HetsimError("a plan is of one job in one run", allowed="hetsim figures RUN --plan JOB",
                               got=f"{len(found)} runs" + ", --only" * (only is not None))
-        files = draw_plan(found[0], plan, out, formats, width)
+        files = draw_plan(found[0], plan, out, formats, width, force=force)
     else:
-        names = [name.strip() for name in only.split(",")] if only is not None else []
-        files = draw_all(found, out, formats, names, width)
+        names = [] if only is None else _listed(only) or [only]
+        files = draw_all(found, out, formats, names, width, force=force)
     for file in files:
         print(file)
+
+
+def _listed(names: str) -> list[str]:
+    """Names parted by commas, each once."""
+    return list(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))

@@ -12,6 +12,7 @@ from sim.cli import console
 from sim.cli.options import CLUSTER, TRACE
 from sim.cli.traceoptions import command_line, reads_a_trace
 from traces.errors import HetsimError
+from traces.outfile import refuse_existing
 
 if TYPE_CHECKING:
     from sim.cluster import ClusterSpec
@@ -137,9 +138,7 @@ def convert(
     if to.exists() and Path(trace).exists() and to.samefile(trace):
         raise HetsimError("the trace would be written over itself", where=str(to), todo="Name another file.")
     for file in (to, sidecar(to)):
-        if file.exists() and not force:
-            raise HetsimError("the file is there already", where=str(file), todo="Name another, or replace it with "
-                              "--force.")
+        refuse_existing(file, force)
     content, _, config = _trace(trace, cluster, which)
     recipe = _recipe(config, cluster)
     write_trace(content, to, recipe={"settings": recipe, "command": command_line(recipe, str(to))})
@@ -179,7 +178,7 @@ def again(
       hetsim trace again philly.parquet.json --to again.parquet
     """
     from sim.config import ConfigError
-    from traces.description import read_description
+    from traces.description import read_description, sidecar
     from traces.load import write_trace
     from traces.readers.canonical import check_ending
 
@@ -191,8 +190,8 @@ def again(
                           allowed="a file that hetsim trace convert wrote", todo="Convert the source anew.")
     if to is not None:
         check_ending(to)
-        if to.exists() and not force:
-            raise HetsimError("the file is there already", where=str(to), todo="Replace it with --force.")
+        for file in (to, sidecar(to)):
+            refuse_existing(file, force)
     which = {name: value for name, value in recipe.items() if name not in ("trace", "cluster")}
     beside = description.parent / recipe["trace"]
     if beside.exists() and not Path(recipe["trace"]).exists():  # called from another folder than it was made in

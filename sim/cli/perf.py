@@ -172,6 +172,5 @@ def _experiment(config: Path, out: Path | None) -> None:
     with console.counting("questions") as update:
         rows = experiment.rows(update)
     folder = out if out is not None else Path("figures")
-    folder.mkdir(parents=True, exist_ok=True)
     for file in draw(rows, experiment.figure, folder, config.stem):
         print(file)

@@ -12,6 +12,7 @@ import typer
 from sim.cli import console, recommendinput, recommendtables
 from sim.cli.options import CLUSTER
 from sim.cli.recommendinput import Question
+from traces.errors import HetsimError
 
 if TYPE_CHECKING:
     from policies.recommend.bounds import Bound
@@ -153,9 +154,9 @@ def _write(out: Path, answer: dict[str, Any], rows: list[dict[str, Any]]) -> Non
 
     from analysis.drawing.recommendation import draw
 
-    part = out.with_name(f".{out.name}.{os.getpid()}")
-    part.mkdir()
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
+        part.mkdir()
         (part / "recommendation.json").write_text(json.dumps(answer, allow_nan=False, indent=1) + "\n", "utf-8")
         table = pd.json_normalize([{key: value for key, value in row.items() if key != "order"} for row in rows])
         gpus = [name for name in table.columns if name.startswith("gpus.")]
@@ -165,6 +166,9 @@ def _write(out: Path, answer: dict[str, Any], rows: list[dict[str, Any]]) -> Non
         table.to_parquet(part / "plans.parquet", index=False)
         draw(part)
         part.replace(out)
+    except OSError as error:
+        raise HetsimError("the folder cannot be written", where=str(out), got=error.strerror or str(error),
+                          todo="Name another with --out.") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -187,7 +191,6 @@ def _chosen(
     """The plan, the best on one type beside it, and what the one saves against the other."""
     from policies.recommend import report
     from policies.recommend.objective import ranked
-    from traces.errors import HetsimError
 
     by = "time" if asked.objective == "front" else asked.objective
     # A multiple of the best time is one of the best of all plans, whatever is kept.

@@ -9,7 +9,8 @@ import typer
 
 from sim.cli import console
 from sim.cli.runs import Runs, load_runs
-from sim.cli.windowoptions import Cooldown, From, To, Warmup, measured
+from sim.cli.windowoptions import Cooldown, Follow, From, To, Warmup, measured
+from traces.outfile import refuse_existing
 
 
 def report(
@@ -20,6 +21,7 @@ def report(
     to: To = None,
     warmup: Warmup = None,
     cooldown: Cooldown = None,
+    follow: Follow = False,
 ) -> None:
     """Write one HTML page of runs: numbers, comparison, charts, all jobs, the slowest ones explained, settings.
 
@@ -31,8 +33,8 @@ def report(
       hetsim report runs -o report.html --force
       hetsim report runs --warmup 10%
     """
-    from analysis.report.page import absent, write_report
+    from analysis.report.page import write_report
 
-    absent(out, force)
+    refuse_existing(out, force)
     with console.counting("parts") as step:
-        print(write_report(measured(load_runs(runs), from_, to, warmup, cooldown), out, force=force, step=step))
+        print(write_report(measured(load_runs(runs), from_, to, warmup, cooldown, follow), out, force=force, step=step))

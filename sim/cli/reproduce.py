@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +15,10 @@ import typer
 
 from sim.cli import console
 from traces.errors import HetsimError, did_you_mean
+from traces.outfile import write_text
 
 if TYPE_CHECKING:
-    from sim.experiment import Drawing
-    from sim.questions import Experiment
-    from sim.sweeps.grid import Grid
+    from analysis.sweeps import Sweep
 
 
 def reproduce(
@@ -38,6 +39,7 @@ def reproduce(
 
     [perf] is asked as by `hetsim perf --config`; [sweep] is played, or gone on with, as by `hetsim sweep`, and drawn.
     Beside each figure (PNG, PDF) lies a table of what it shows (CSV), and a record of what it was made from (JSON).
+    Of a folder, experiments are left out whose trace is not there.
 
     \b
     Examples:
@@ -45,14 +47,22 @@ def reproduce(
       hetsim reproduce experiments --only resnet18-scaling --out paper
       hetsim reproduce experiments/hetero-value.toml --workers 8
     """
-    experiments = [_checked(file) for file in _found(files, only or [])]
+    named = {file.stem for file in files if not file.is_dir()} | set(only or [])
+    experiments = []
+    for file in _found(files, only or []):
+        if file.stem not in named and (lacking := _lacking(file)):
+            console.say(console.printable(f"left out: {file.name}: its trace {lacking} is not there"))
+        else:
+            experiments.append(_checked(file, sweeps))
+    _refuse_shared_names(experiments)
     failed = 0
     for experiment in experiments:
-        failed += experiment.play(sweeps, workers, dask, quiet)
-        made = None if again else _up_to_date(out, experiment)
+        failed += experiment.play(workers, dask, quiet)
+        identity = _identity(experiment)
+        made = None if again else _up_to_date(out, experiment, identity)
         drawn = experiment.draw(out) if made is None else made
         if made is None:
-            _record(out, experiment, drawn)
+            _record(out, experiment, identity, drawn)
         print(f"{experiment.name}: {'new' if made is None else 'up to date'}: {' '.join(map(str, drawn))}", flush=True)
     if failed:
         console.say(f"{failed:,} cells have failed and are missing in the figures; hetsim sweep FILE tells why",
@@ -60,33 +70,44 @@ def reproduce(
         sys.exit(1)
 
 
-class Figure:
-    """An experiment file with [figure]."""
+class Experiment:
+    """An experiment file with [figure].
+
+    Attributes
+    ----------
+    code : where its figures are drawn; what these files import counts, too.
+    stems : names of its figures' files, without their endings.
+    """
+
+    code: tuple[str, ...]
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, path.stem
+        self.stems = [self.name]
 
-    def play(self, sweeps: Path, workers: int | None, dask: str | None, quiet: bool) -> int:
+    def play(self, workers: int | None, dask: str | None, quiet: bool) -> int:
         """Make what is drawn; returns how many cells have failed."""
         return 0
 
     def inputs(self) -> list[str]:
-        """What the figures depend on, but for the code that draws them."""
+        """What the figures depend on, but for the code that draws them; known after `play`."""
         raise NotImplementedError
 
     def draw(self, out: Path) -> list[Path]:
-        """Write the figures; returns the files."""
+        """Write the figures of what was played; returns the files."""
         raise NotImplementedError
 
 
-class Asked(Figure):
+class PerfExperiment(Experiment):
     """One with [perf]."""
+
+    code = ("analysis/drawing/perffigure.py",)
 
     def __init__(self, path: Path) -> None:
         from sim.questions import load_experiment
 
         super().__init__(path)
-        self.experiment: Experiment = load_experiment(path)
+        self.asked = load_experiment(path)
 
     def inputs(self) -> list[str]:
         from sim.simulate import code_hash
@@ -96,48 +117,48 @@ class Asked(Figure):
     def draw(self, out: Path) -> list[Path]:
         from analysis.drawing.perffigure import draw
 
-        out.mkdir(parents=True, exist_ok=True)
-        return draw(self.experiment.rows(), self.experiment.figure, out, self.name)
+        return draw(self.asked.rows(), self.asked.figure, out, self.name)
 
 
-class Swept(Figure):
-    """One with [sweep]."""
+class SweepExperiment(Experiment):
+    """One with [sweep], played in a folder of `sweeps`."""
 
-    def __init__(self, path: Path) -> None:
+    code = ("analysis/drawing/sweepfigure.py", "analysis/drawing/sweepdrawing.py", "analysis/sweeps.py")
+
+    def __init__(self, path: Path, sweeps: Path) -> None:
+        from analysis.drawing.sweepdrawing import check_names, drawings, endings
         from analysis.measure.measures import MEASURES
-        from sim.experiment import check_names, drawings
         from sim.sweeps.grid import read_grid
 
         super().__init__(path)
-        self.drawings: list[Drawing] = drawings(path)
-        self.grid: Grid = read_grid(path)
+        self.drawings, self.grid, self.folder = drawings(path), read_grid(path), sweeps / self.name
+        self.stems = [self.name + ending for ending in endings(self.drawings)]
         check_names(self.drawings, path, {axis.name: axis.values for axis in self.grid.axes}, MEASURES,
                     self.grid.tables)
 
-    def play(self, sweeps: Path, workers: int | None, dask: str | None, quiet: bool) -> int:
+    def play(self, workers: int | None, dask: str | None, quiet: bool) -> int:
         from sim.cli.sweep import executor_of, played
         from sim.sweeps.store import Store
 
-        self.folder = sweeps / self.name
-        how = {"retry_failed": False, "stop_on_error": False, "prune": False}
         executor = executor_of(self.grid, workers, dask)
-        return len(played(self.grid, Store(self.folder), list(self.grid.cells), executor, quiet, how).failed)
+        return len(played(self.grid, Store(self.folder), list(self.grid.cells), executor, quiet).failed)
 
-    def inputs(self) -> list[str]:
+    @cached_property
+    def played(self) -> Sweep:
+        """What lies in the folder after `play`."""
         from analysis.sweeps import load_sweep
 
-        cells = load_sweep(self.folder).cells
+        return load_sweep(self.folder)
+
+    def inputs(self) -> list[str]:
+        cells = self.played.cells
         return [*(drawing.model_dump_json() for drawing in self.drawings), *(cells["cell"] + cells["state"])]
 
     def draw(self, out: Path) -> list[Path]:
         from analysis.drawing.sweepfigure import draw
-        from analysis.sweeps import load_sweep
 
-        sweep = load_sweep(self.folder)
-        stems = [self.name + (f"-{d.name or n}" if d.name or len(self.drawings) > 1 else "")
-                 for n, d in enumerate(self.drawings, 1)]
-        pairs = zip(stems, self.drawings, strict=True)
-        return [file for stem, drawing in pairs for file in draw(sweep, drawing, out, stem)]
+        pairs = zip(self.stems, self.drawings, strict=True)
+        return [file for stem, drawing in pairs for file in draw(self.played, drawing, out, stem)]
 
 
 def _found(files: list[Path], only: list[str]) -> list[Path]:
@@ -163,7 +184,34 @@ def _found(files: list[Path], only: list[str]) -> list[Path]:
     return [found[name] for name in sorted(found) if not only or name in only]
 
 
-def _checked(file: Path) -> Figure:
+def _lacking(file: Path) -> str:
+    """The first file that a sweep names as its trace, and that is not on this machine; empty where all are there."""
+    from sim.settings import read_toml
+    from sim.sweeps.sweepfile import read_file
+    from traces.synthetic.generate import GENERATORS
+
+    if "sweep" not in read_toml(file):
+        return ""
+    found = read_file(file)
+    given = [one for one in (found.fixed.get("run"), *found.combinations) if isinstance(one, Mapping)]
+    names = [one[key] for one in given for key in ("trace", "run.trace") if isinstance(one.get(key), str)]
+    # A word that is like the name of a generated trace is a slip of the pen, which is told.
+    files = (name for name in names if {"/", "."} & set(name) or not did_you_mean(name, GENERATORS))
+    return next((name for name in files if not os.path.exists(name)), "")
+
+
+def _refuse_shared_names(experiments: Sequence[Experiment]) -> None:
+    """Two experiments whose figures would have the same files (`a` with a figure `b`, and `a-b`)."""
+    owner: dict[str, Experiment] = {}
+    for experiment in experiments:
+        for stem in experiment.stems:
+            if owner.setdefault(stem, experiment) is not experiment:
+                raise HetsimError("two experiments would write one figure", got=stem,
+                                  where=f"{owner[stem].path} and {experiment.path}",
+                                  todo="Give the figure, or the experiment, another name.")
+
+
+def _checked(file: Path, sweeps: Path) -> Experiment:
     """An experiment, read and checked before any is played."""
     from sim.settings import read_toml
 
@@ -171,50 +219,42 @@ def _checked(file: Path) -> Figure:
     if len(kinds) != 1:
         raise HetsimError("a figure of what?", where=str(file), got=" and ".join(kinds) or "[figure] alone",
                           allowed="[figure] beside [perf] or [sweep]")
-    return Asked(file) if kinds == ["perf"] else Swept(file)
+    return PerfExperiment(file) if kinds == ["perf"] else SweepExperiment(file, sweeps)
 
 
-def _identity(experiment: Figure) -> str:
+def _identity(experiment: Experiment) -> str:
     """Hash of all that the figures depend on: inputs, the code that draws, and the libraries that it draws with."""
     import matplotlib
     import numpy as np
 
-    import analysis
+    from sim.sweeps.identity import ROOT, hash_of, imported
 
-    code = Path(str(analysis.__file__)).parent
+    code = hash_of(imported(ROOT / file for file in experiment.code))
     digest = hashlib.sha256()
-    for part in (matplotlib.__version__, np.__version__, *experiment.inputs(), *_sources(code)):
+    for part in (matplotlib.__version__, np.__version__, code, *experiment.inputs()):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()
 
 
-def _sources(code: Path) -> Iterator[str]:
-    for file in sorted(code.glob("*.py")):
-        yield file.name
-        yield file.read_text("utf-8")
-
-
-def _file(out: Path, experiment: Figure) -> Path:
+def _file(out: Path, experiment: Experiment) -> Path:
     return out / f"{experiment.name}.json"
 
 
-def _up_to_date(out: Path, experiment: Figure) -> list[Path] | None:
+def _up_to_date(out: Path, experiment: Experiment, identity: str) -> list[Path] | None:
     """The files of the figures, if they were made from the same and nobody changed them since; else None."""
     try:
         record: dict[str, Any] = json.loads(_file(out, experiment).read_text("utf-8"))
-        same = record["identity"] == _identity(experiment)
         files = {out / name: digest for name, digest in record["files"].items()}
-        return list(files) if same and all(_sha256(file) == digest for file, digest in files.items()) else None
+        same = record["identity"] == identity and all(_sha256(file) == digest for file, digest in files.items())
+        return list(files) if same else None
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return None
 
 
-def _record(out: Path, experiment: Figure, files: list[Path]) -> None:
-    content = {"experiment": experiment.path.name, "identity": _identity(experiment),
+def _record(out: Path, experiment: Experiment, identity: str, files: list[Path]) -> None:
+    content = {"experiment": experiment.path.name, "identity": identity,
                "files": {file.name: _sha256(file) for file in files}}
-    part = out / f".{experiment.name}.json.part"
-    part.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
-    part.replace(_file(out, experiment))
+    write_text(_file(out, experiment), json.dumps(content, indent=1) + "\n")
 
 
 def _sha256(file: Path) -> str:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders of run folders.")]
 
 
-def load_runs(paths: list[Path]) -> list[Run]:
-    """Runs by folder; a folder that is no run stands for the runs in it, in order of name."""
+def load_runs(paths: list[Path], check: bool = True) -> list[Run]:
+    """Runs by folder; a folder that is no run stands for the runs in it, in order of name (`check`: of `load_run`)."""
     from analysis.run import load_run
 
     folders = []
     for path in paths:
         inside = [] if (path / "run.json").exists() else sorted(f.parent for f in path.glob("[!.]*/run.json"))
         folders += inside or [path]
-    return [load_run(folder) for folder in folders]
+    return [load_run(folder, check) for folder in folders]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """Failed cells that are told of one by one."""
+
+TELLING_S = 60.0
+"""How long a sweep takes at least for its workers' share of time to be told: before, it is that of their start."""
 
 
 def sweep(
@@ -54,14 +57,15 @@ def sweep(
     from sim.sweeps.grid import read_grid
     from sim.sweeps.store import Store
 
-    grid = read_grid(file)
+    with redirect_stdout(sys.stderr):  # what a policy prints that is made
+        grid = read_grid(file)
     cells = chosen(grid, only or [])
     store = Store(out if out is not None else Path("sweeps", file.stem))
     if dry_run:
         _list(grid, store, cells, json)
         return
-    now = played(grid, store, cells, executor_of(grid, workers, dask), quiet, {
-        "retry_failed": retry_failed, "stop_on_error": stop_on_error, "prune": prune})
+    now = played(grid, store, cells, executor_of(grid, workers, dask), quiet,
+                 retry_failed=retry_failed, stop_on_error=stop_on_error, prune=prune)
     if json:
         console.show_json(_as_json(store, now))
     else:
@@ -100,29 +104,31 @@ def chosen(grid: Grid, only: list[str]) -> list[Cell]:
 
 def executor_of(grid: Grid, workers: int | None, dask: str | None) -> Callable[[], Executor]:
     """Who plays, made when there is something to play."""
-    from sim.sweeps.executors import Here, Processes, cores
+    from sim.sweeps.executors import Processes, cores
 
     count = workers or cores()
     if dask is not None:
         from sim.sweeps.daskcluster import connect
 
         return lambda: connect(dask, count, grid.dask)
-    return Here if count == 1 else lambda: Processes(count)
+    return lambda: Processes(count)
 
 
 def played(
-    grid: Grid, store: Store, cells: list[Cell], executor: Callable[[], Executor], quiet: bool, how: dict[str, bool],
+    grid: Grid, store: Store, cells: list[Cell], executor: Callable[[], Executor], quiet: bool, **how: bool,
 ) -> Progress:
+    """Play cells, and show how it goes; `how` is that of `sim.sweeps.run.sweep`. Ctrl-C, or a signal to end, says what
+    stays, and ends."""
     from sim.sweeps.run import sweep as play
 
     try:
         with _progress(len(cells), quiet) as update:
             return play(grid, store, executor, cells, on_progress=update, **how)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as ended:  # the latter: `sim.start` was told to end
         done = sum(store.is_done(grid, cell) for cell in cells)
         console.say(f"interrupted: {done:,} of {len(cells):,} cells are done and stay; the same command goes on",
                     style="bold red")
-        sys.exit(130)
+        sys.exit(ended.code if isinstance(ended, SystemExit) else 130)
 
 
 @contextmanager
@@ -135,10 +141,11 @@ def _progress(cells: int, quiet: bool) -> Iterator[Callable[[Progress], None]]:
         yield _lines()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
 
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("cells, {task.fields[words]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=cells, words="")
         yield lambda now: bar.update(task, completed=now.before + now.failed_before + now.played, words=_words(now))
 
@@ -159,20 +166,18 @@ def _words(now: Progress) -> str:
     failed = f"{len(now.failed):,} failed, " if now.failed else ""
     if not now.played:
         return f"{failed}workers begin ({now.workers or 'yet to come'})"
-    left = "" if now.left_s is None else f", about {_duration(now.left_s)} left"
+    from analysis.formats import human
+
+    left = "" if now.left_s is None else f", about {human(now.left_s)} left"
     return f"{failed}{now.busy} of {now.workers} workers busy{left}"
 
 
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
 def _summary(store: Store, now: Progress) -> str:
-    took = f"; played {now.played:,} in {_duration(now.wall_s)}" if now.wall_s else ""
+    from analysis.formats import human
+
+    took = f"; played {now.played:,} in {human(now.wall_s)}" if now.wall_s else ""
     share = now.busy_share
-    busy = "" if share is None else f", workers were busy {share:.0%} of the time"
+    busy = "" if share is None or now.wall_s < TELLING_S else f", workers were busy {share:.0%} of the time"
     aside = f"\n{now.stale:,} cells of other settings, files or code are put aside (--prune removes them)"
     failed = f", {len(now.failed):,} failed" if now.failed else ""
     waiting = now.cells - now.before - now.done - len(now.failed)
@@ -199,6 +204,8 @@ def _tell_failed(now: Progress) -> None:
 
 def _list(grid: Grid, store: Store, cells: list[Cell], json: bool) -> None:
     """What a sweep consists of, and what of it is done."""
+    from sim.schema import CELL_DONE, CELL_FAILED
+
     if store.folder.exists() and not store.folder.is_dir():
         raise HetsimError("a file, not a folder", where=str(store.folder), todo="Name another with --out.")
     aside = store.aside
@@ -210,7 +217,7 @@ def _list(grid: Grid, store: Store, cells: list[Cell], json: bool) -> None:
     table = console.new_table("cell", *(axis.name for axis in grid.axes), "state", title=f"Sweep {grid.path}")
     for cell, state in zip(cells, states, strict=True):
         table.add_row(cell.id, *(console.cell("" if one is None else str(one)) for one in cell.axes.values()), state)
-    done = states.count("done")
-    failed = states.count("failed")
+    done = states.count(CELL_DONE)
+    failed = states.count(CELL_FAILED)
     table.caption = f"{len(cells):,} cells: {done:,} done, {failed:,} failed, {len(cells) - done - failed:,} to play"
     console.show(table)

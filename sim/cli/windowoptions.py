@@ -1,7 +1,7 @@
-"""The options of a measuring window, the same for every command that reads runs: --from, --to, --warmup, --cooldown.
+"""The options of a measuring window, the same for all that measures runs: --from, --to, --warmup, --cooldown, --follow.
 
-A command takes the four as parameters, each None by default, and calls ``measured(load_runs(runs), from_, to, warmup,
-cooldown)``.
+A command takes the five as parameters, each None by default (--follow: False), and calls ``measured(load_runs(runs),
+from_, to, warmup, cooldown, follow)``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from traces.errors import HetsimError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,12 +25,25 @@ Warmup = Annotated[str | None, typer.Option(
     "--warmup", metavar="LENGTH", help="Leave out so much after the first submission: 10%, 1d, 3600.  [none]")]
 Cooldown = Annotated[str | None, typer.Option(
     "--cooldown", metavar="LENGTH", help="Leave out what is later than so long before the last submission.  [none]")]
+Follow = Annotated[bool, typer.Option(
+    "--follow", help="See jobs submitted in the window to their end, also beyond it: times of jobs, their states and "
+    "deadlines are then of all of them. GPU time, cost and energy still end with the window.")]
 
 
 def measured(
-    runs: Sequence[Run], from_: str | None, to: str | None, warmup: str | None, cooldown: str | None
+    runs: Sequence[Run], from_: str | None, to: str | None, warmup: str | None, cooldown: str | None,
+    follow: bool = False,
 ) -> list[Run]:
-    """The runs, each in the window that the options ask for (`analysis.window.asked`)."""
+    """The runs, each in the window that the options ask for (`analysis.window.asked`).
+
+    Raises
+    ------
+    HetsimError
+        No such window; --follow without one.
+    """
     from analysis.window import asked
 
-    return [asked(run, from_, to, warmup, cooldown) for run in runs]
+    if follow and all(word is None for word in (from_, to, warmup, cooldown)):
+        raise HetsimError("--follow sees the jobs of a window to their end, and there is no window", where="--follow",
+                          todo="Say where it ends, with --to or --cooldown, or leave out --follow.")
+    return [asked(run, from_, to, warmup, cooldown, follow) for run in runs]

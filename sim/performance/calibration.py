@@ -36,6 +36,7 @@ import numpy as np
 from sim.hardware import PRECISIONS
 from sim.performance.graph import VALUE_BYTES, PerformanceError
 from traces.errors import did_you_mean
+from traces.outfile import write_text
 
 KINDS = ("conv", "gemm", "attention", "lstm", "norm", "embedding", "elementwise", "pool", "update")
 """Kinds of operators, and the optimizer's step."""
@@ -129,7 +130,7 @@ class Calibration:
 
     def save(self, path: str | Path) -> None:
         """Write it, so that `load` gives the same."""
-        Path(path).write_text(self.toml(), "utf-8")
+        write_text(Path(path), self.toml())
 
     def toml(self) -> str:
         """The file's text."""

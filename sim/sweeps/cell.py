@@ -22,14 +22,15 @@ import pyarrow.parquet as pq
 
 from analysis.metrics import measures, per_job
 from analysis.run import Run
+from analysis.window import asked
 from sim.config import RunConfig
 from sim.replay import Replay
 from sim.simulate import RunResult
 from sim.sweeps.identity import Sources, sources
-from sim.sweeps.kept import SweepError, Traces
+from sim.sweeps.kept import TRACES, SweepError
 from traces.errors import HetsimError
 
-KINDS = {"bool": pa.bool_(), "int64": pa.int64(), "double": pa.float64(), "string": pa.string()}
+ARROW_TYPES = {"bool": pa.bool_(), "int64": pa.int64(), "double": pa.float64(), "string": pa.string()}
 
 Columns = tuple[tuple[str, str, Any], ...]
 """Name, kind and value of each column that says which cell a row is of, but the policy's."""
@@ -45,6 +46,7 @@ class Task:
     config : what is played.
     columns : of its axes.
     tables : what is kept of the run beside its metrics.
+    window : what is measured of it, by the names of `sim.sweeps.sweepfile.WINDOW`; empty: all.
     sources : what the cell was checked with; a worker that finds anything else refuses.
     folder : that in which names of files are understood.
     """
@@ -53,6 +55,7 @@ class Task:
     config: RunConfig
     columns: Columns
     tables: tuple[str, ...]
+    window: Mapping[str, Any]
     sources: Sources
     folder: str
 
@@ -80,21 +83,25 @@ class Outcome:
 
 
 _ALONE = threading.Lock()  # a process plays one cell at a time, whatever threads Dask gives it
-_TRACES = Traces()
 
 
-def play(task: Task, kept: Traces = _TRACES) -> Outcome:
-    """Play a cell. Whatever goes wrong is in the outcome: a worker goes on."""
-    with _ALONE:
+def play(task: Task, worker: bool = False) -> Outcome:
+    """Play a cell. Whatever goes wrong is in the outcome: a worker goes on. What a policy prints goes to stderr.
+
+    In a `worker`, which Ctrl-C is not for, an interrupt or an exit is a policy's own, and goes wrong, too.
+    """
+    with _ALONE, contextlib.redirect_stdout(sys.stderr):
         began, cpu = time.perf_counter(), time.process_time()
         files: dict[str, bytes] = {}
         error = ""
         try:
             with _inside(task.folder):
-                files = _tables(task, kept)
+                files = _tables(task)
         except HetsimError as failure:
             error = str(failure)
-        except Exception as failure:  # not an interrupt, nor a signal to end: they end this process
+        except BaseException as failure:
+            if not worker and not isinstance(failure, Exception):
+                raise  # an interrupt, or a signal to end: it is this process that shall end
             last = traceback.extract_tb(failure.__traceback__)[-1]
             error = f"{type(failure).__name__}: {failure} ({Path(last.filename).name}, line {last.lineno})"
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
@@ -115,8 +122,8 @@ def _inside(folder: str) -> Iterator[None]:
         yield
 
 
-def _tables(task: Task, kept: Traces) -> dict[str, bytes]:
-    replay = Replay(task.config, partial(kept.get, sha256=task.sources.trace))
+def _tables(task: Task) -> dict[str, bytes]:
+    replay = Replay(task.config, partial(TRACES.get, sha256=task.sources.trace))
     here = sources(replay, task.sources.trace)
     if here != task.sources:
         what = "code is" if here.code != task.sources.code else "files are"
@@ -126,20 +133,33 @@ def _tables(task: Task, kept: Traces) -> dict[str, bytes]:
     if not result.tables["segments"].num_rows:
         raise SweepError("no job ran", got=_why_none(result), todo="The cluster is too small for the jobs, or too few.")
     # Without timing.json: what is kept must not depend on who made it.
-    run = Run(Path(task.cell), result.tables, result.info, {})
+    run = in_window(Run(Path(task.cell), result.tables, result.info, {}), task.window)
     values = measures(run)
     tables = {"metrics": pa.table({name: pa.array([one], pa.int64() if isinstance(one, int) else pa.float64(),
                                                   from_pandas=True) for name, one in values.items()})}
     for name in task.tables:
         if name == "jobs":
             more = pa.Table.from_pandas(per_job(run), preserve_index=False)
-            tables[name] = result.tables[name]
+            jobs = run.tables[name]
             for column in more.column_names:
-                tables[name] = tables[name].append_column(column, more[column])
+                jobs = jobs.append_column(column, more[column])
+            tables[name] = jobs.filter(pa.array(run.counted))
         elif name != "runs":
-            tables[name] = result.tables[name]
+            tables[name] = run.tables[name]
     files = {name: packed(dressed(table, task.cell, task.columns)) for name, table in tables.items()}
     return files | (_folder(result) if "runs" in task.tables else {})
+
+
+def in_window(run: Run, window: Mapping[str, Any]) -> Run:
+    """The run in the measuring window that [results] asks for; the run itself where it asks for none.
+
+    Raises
+    ------
+    RunError
+        The run has no such window.
+    """
+    return asked(run, window.get("from"), window.get("to"), window.get("warmup"), window.get("cooldown"),
+                 window.get("follow", False))
 
 
 def _why_none(result: RunResult) -> str:
@@ -159,8 +179,8 @@ def _folder(result: RunResult) -> dict[str, bytes]:
 def dressed(table: pa.Table, cell: str, columns: Columns) -> pa.Table:
     """A table with the cell and its axes in front."""
     front = (("cell", "string", cell), *columns)
-    arrays = [pa.repeat(pa.scalar(value, KINDS[kind]), table.num_rows) for _, kind, value in front]
-    fields = [pa.field(name, KINDS[kind]) for name, kind, _ in front] + list(table.schema)
+    arrays = [pa.repeat(pa.scalar(value, ARROW_TYPES[kind]), table.num_rows) for _, kind, value in front]
+    fields = [pa.field(name, ARROW_TYPES[kind]) for name, kind, _ in front] + list(table.schema)
     return pa.table([*arrays, *table.columns], schema=pa.schema(fields))
 
 

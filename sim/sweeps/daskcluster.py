@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,7 +39,7 @@ class Dask:
         def hand_out() -> None:
             workers = self.workers
             while len(cells) < 2 * max(workers, 1) and (task := next(tasks, None)):  # one is on its way to each
-                future = self._client.submit(play, task, pure=False)
+                future = self._client.submit(play, task, worker=True, pure=False)
                 cells[future.key] = task.cell
                 ended.add(future)
             self.busy = min(len(cells), workers)
@@ -77,6 +78,8 @@ def connect(where: str, workers: int, slurm: DaskSettings) -> Dask:
         from distributed import Client, LocalCluster
     except ImportError:
         raise SweepError("Dask is not installed", where=f"--dask {where}", todo="pip install hetsim[dask]") from None
+    for name in ("distributed", "distributed.client", "distributed.core", "distributed.comm", "distributed.nanny"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters of it is said in our words
     if where == "local":
         cluster = LocalCluster(n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None)
         return Dask(Client(cluster))

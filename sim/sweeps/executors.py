@@ -12,7 +12,6 @@ from multiprocessing.connection import Connection, wait
 from typing import Protocol
 
 from sim.sweeps.cell import Outcome, Task, play
-from sim.sweeps.grid import TRACES
 
 DEATHS = 2
 """A cell that has ended its worker so often is given up."""
@@ -37,7 +36,7 @@ class Executor(Protocol):
 
 
 class Here:
-    """This process, one cell after the other."""
+    """This process, one cell after the other; for who calls from Python: a policy that ends its process ends it."""
 
     workers = 1
 
@@ -47,7 +46,7 @@ class Here:
     def outcomes(self, tasks: Iterator[Task]) -> Iterator[Outcome]:
         self.busy = 1
         for task in tasks:
-            yield play(task, TRACES)  # those that the check has read
+            yield play(task)
         self.busy = 0
 
     def close(self) -> None:
@@ -70,11 +69,6 @@ class Processes:
     @property
     def busy(self) -> int:
         return len(self._at_work)
-
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers that are there."""
-        return [pid for worker in (*self._idle, *self._at_work.values()) if (pid := worker.process.pid) is not None]
 
     def outcomes(self, tasks: Iterator[Task]) -> Iterator[Outcome]:
         again: list[Task] = []
@@ -148,23 +142,31 @@ class _Worker:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """A process that is begun meanwhile ignores Ctrl-C, which is for the one that began the sweep."""
+    """A process that is begun meanwhile ignores Ctrl-C, which is for the one that began the sweep. A signal to end
+    waits: a process of which half is begun would complain."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may say so; `_serve` does, a little later
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ended: list[int] = []
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+              signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        for number in ended:
+            signal.raise_signal(number)
 
 
 def _serve(pipe: Connection) -> None:
-    """Play what comes through the pipe until it is closed."""
+    """Play what comes through the pipe until it is closed. Standard output is the command's alone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError):  # stderr may be closed
+        os.dup2(2, 1)
     try:
         while True:
-            pipe.send(play(pipe.recv()))
+            pipe.send(play(pipe.recv(), worker=True))
     except (EOFError, OSError):
         return
 

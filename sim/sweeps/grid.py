@@ -14,15 +14,12 @@ from sim import schema
 from sim.config import RunConfig, config_of
 from sim.replay import Replay
 from sim.settings import ConfigError
-from sim.sweeps.identity import Sources, get, identity, sources
-from sim.sweeps.kept import Traces
+from sim.sweeps.identity import Sources, identity, sources
+from sim.sweeps.kept import TRACES, whole
 from sim.sweeps.sweepfile import DaskSettings, read_file
-from sim.workload import read_trace
+from sim.workload import read_trace, selection, setting_of
 from traces.errors import HetsimError
 from traces.synthetic.generate import GENERATORS
-
-_SELECTING = ("trace", "format", "read", "gpu_types", "submitted_from", "submitted_to", "status", "vc", "user", "gangs",
-              "skip", "jobs", "assign", "assign_with")
 
 #: Columns that an axis of the same name makes way for.
 _TAKEN = {"cell", *schema.FILES["jobs"].names, *MEASURES}
@@ -88,6 +85,7 @@ class Grid:
     cells : in the order of the file (the first list is the slowest), each once.
     fixed : the sections [run], [policy] and [engine].
     tables : what is kept of each run.
+    window : what is measured of each run: [results] from, to, warmup, cooldown, follow, as far as they are given.
     dask : the section [dask].
     """
 
@@ -96,6 +94,7 @@ class Grid:
     cells: tuple[Cell, ...]
     fixed: Mapping[str, Any]
     tables: tuple[str, ...]
+    window: Mapping[str, Any]
     dask: DaskSettings
 
 
@@ -114,13 +113,16 @@ def read_grid(path: str | Path) -> Grid:
     cells: dict[str, Cell] = {}
     for combination in file.combinations:
         replay = _replay(file.fixed, source, combination)
-        found = sources(replay, traces.sha256(replay.config, _where(source, combination)))
-        if (id_ := identity(replay, found)) not in cells:
+        where = _where(source, combination)
+        trace = traces.sha256(replay.config, where)
+        with _said_of(where):
+            found = sources(replay, trace)
+        if (id_ := identity(replay, found, file.window)) not in cells:
             varied = {name: value(replay, name) for name in names}
             cells[id_] = Cell(id_, replay.policy.name, varied, replay.config, replay.settings, found)
     axes = tuple(_axis(name, [cell.axes[name] for cell in cells.values()]) for name in names)
     told = (replace(cell, axes={axis.name: axis.of(cell.axes[axis.name]) for axis in axes}) for cell in cells.values())
-    return Grid(Path(path), axes, tuple(told), file.fixed, file.tables, file.dask)
+    return Grid(Path(path), axes, tuple(told), file.fixed, file.tables, file.window, file.dask)
 
 
 def value(replay: Replay, name: str) -> Any:
@@ -128,14 +130,14 @@ def value(replay: Replay, name: str) -> Any:
     if name == "policy":
         return replay.policy.name
     own = name.removeprefix("policy.")
-    found = getattr(replay.policy, own, None) if own != name else get(replay.config, name)
+    found = getattr(replay.policy, own, None) if own != name else setting_of(replay.config, name)
     return ",".join(map(str, found)) if isinstance(found, list | tuple) else found
 
 
 def check_jobs(cells: Iterable[Cell]) -> None:
     """Select jobs as each cell does, each selection once: a user or a window that its trace does not have is found.
 
-    Generated traces have none to be found: what is asked of them was checked with the settings.
+    Of generated traces that differ in the seed only, the first is drawn.
 
     Raises
     ------
@@ -144,11 +146,12 @@ def check_jobs(cells: Iterable[Cell]) -> None:
     """
     seen = set()
     for cell in cells:
-        key = repr([getattr(cell.config, name) for name in _SELECTING])
-        if cell.config.trace not in GENERATORS and key not in seen:
+        config = cell.config
+        key = repr((whole(config.model_copy(update={"seed": 0})), selection(config), config.assign, config.assign_with))
+        if key not in seen:
             seen.add(key)
             with _said_of(cell.text):
-                read_trace(cell.config, TRACES.get)
+                read_trace(config, TRACES.get)
 
 
 def _where(source: str, combination: Mapping[str, Any]) -> str:
@@ -177,6 +180,9 @@ def _said_of(where: str) -> Iterator[None]:
     except HetsimError as error:
         place = f"{where}: {error.where}" if error.where else where
         raise ConfigError(error.what, where=place, got=error.got, allowed=error.allowed, todo=error.todo) from None
+    except OSError as error:
+        raise ConfigError("the file cannot be read", where=where, got=f"{error.filename}: {error.strerror}",
+                          todo="Check its permissions.") from None
 
 
 class _Hashes:
@@ -188,15 +194,11 @@ class _Hashes:
     def sha256(self, config: RunConfig, where: str) -> str:
         if config.trace in GENERATORS:
             return ""
-        key = (config.trace, config.format, tuple(sorted(config.read.items())))
+        key = whole(config)
         if key not in self._known:
             with _said_of(where):
                 self._known[key] = TRACES.get(config).provenance.sha256
         return self._known[key]
-
-
-#: Those of this process, shared by the check and by cells that are played here.
-TRACES = Traces()
 
 
 def _axis(name: str, found: list[Any]) -> Axis:

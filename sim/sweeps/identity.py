@@ -6,23 +6,20 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sim.cluster import ClusterSpec
-from sim.config import RunConfig
 from sim.replay import Replay
+from sim.workload import FILES, setting_of
 from traces.load import file_hash
 
 ROOT = Path(__file__).resolve().parents[2]
-
-#: Settings that may name a file (a trace is known by its own hash, a cluster by what its file says).
-_FILES = ("measured", "calibration", "engine.pairs", "engine.capacity", "engine.outages")
 
 #: Where a cell's tables are made; what these import counts, too. Policies and readers of traces are found by folder.
 _ROOTS = ("sim/replay.py", "sim/sweeps/cell.py", "analysis/metrics.py")
@@ -61,30 +58,19 @@ def sources(replay: Replay, trace: str) -> Sources:
     OSError
         A file that is there cannot be read.
     """
-    named = ((name, get(replay.config, name)) for name in _FILES)
+    named = ((name, setting_of(replay.config, name)) for name in FILES)
     hashes = ((name, file_hash(Path(file))) for name, file in named if file and Path(file).exists())
     return Sources(trace, _cluster(replay.cluster), tuple(hashes), code_version() + _foreign(type(replay.policy)))
 
 
-def get(config: RunConfig, name: str) -> Any:
-    """A setting by its dotted name; None where a table has no such entry."""
-    table, _, rest = name.partition(".")
-    value = getattr(config, table)
-    if not rest:
-        return value
-    if isinstance(value, dict):
-        return value.get(rest)
-    inner, _, entry = rest.partition(".")
-    found = getattr(value, inner)
-    return found.get(entry) if entry else found
-
-
-def identity(replay: Replay, found: Sources) -> str:
-    """16 hex digits: the first of the SHA-256 of settings and sources."""
-    content = {"settings": replay.settings | {"policy": replay.policy.name}, "sources": asdict(found)}
+def identity(replay: Replay, found: Sources, window: Mapping[str, Any]) -> str:
+    """16 hex digits: the first of the SHA-256 of settings, sources and measuring window."""
+    content = {"settings": replay.settings | {"policy": replay.policy.name}, "sources": asdict(found),
+               "window": dict(window)}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
+@lru_cache(maxsize=8)  # a preset is one object; what a file or a shorthand makes is made anew
 def _cluster(cluster: ClusterSpec) -> str:
     digest = hashlib.sha256()
     for field in fields(cluster):
@@ -93,8 +79,9 @@ def _cluster(cluster: ClusterSpec) -> str:
     return digest.hexdigest()[:16]
 
 
+@cache
 def _foreign(policy: type) -> str:
-    """The hash of a policy's file, where the policy is no one of ours."""
+    """The hash of a policy's file, where the policy is no one of ours; read once, as all code."""
     file = Path(inspect.getfile(policy)).resolve()
     return "" if ROOT in file.parents else "+" + file_hash(file)[:16]
 
@@ -105,8 +92,13 @@ def code_version() -> str:
 
     Read once a process, so that it is the code that runs here, not what was written to disk since.
     """
+    return hash_of(code_files())
+
+
+def hash_of(files: Iterable[Path]) -> str:
+    """16 hex digits of the names and contents of files of ours."""
     digest = hashlib.sha256()
-    for file in sorted(code_files()):
+    for file in sorted(files):
         digest.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -114,10 +106,10 @@ def code_version() -> str:
 def code_files() -> set[Path]:
     """The files of `code_version`: policies, traces, what makes a cell's tables, and all that these import of ours."""
     whole = {file for folder in _WHOLE for kind in ("*.py", "*.toml") for file in (ROOT / folder).rglob(kind)}
-    return whole | set((ROOT / "sim").rglob("*.toml")) | _imported({ROOT / file for file in _ROOTS} | whole)
+    return whole | set((ROOT / "sim").rglob("*.toml")) | imported({ROOT / file for file in _ROOTS} | whole)
 
 
-def _imported(files: Iterable[Path]) -> set[Path]:
+def imported(files: Iterable[Path]) -> set[Path]:
     """Those of the files that are Python, and all files of ours that they import, directly or not."""
     waiting = [file for file in files if file.suffix == ".py"]
     seen: set[Path] = set()

@@ -19,6 +19,12 @@ class SweepError(HetsimError):
     """A sweep that cannot be played, or a folder that is none."""
 
 
+def whole(config: RunConfig) -> tuple[object, ...]:
+    """What a trace before its jobs are selected is made of."""
+    made = (config.jobs, config.seed) if config.trace in GENERATORS else (config.format,)
+    return (config.trace, *made, tuple(sorted(config.read.items())))
+
+
 class Traces:
     """Whole traces by what they are made of; a file's by the hash of its content, so that none is ever stale."""
 
@@ -34,8 +40,7 @@ class Traces:
         HetsimError
             It cannot be read, or is not the one that was asked for.
         """
-        made = (config.jobs, config.seed) if config.trace in GENERATORS else (config.format,)
-        name = (config.trace, *made, tuple(sorted(config.read.items())))
+        name = whole(config)
         key = (*name, sha256)
         if key not in self._kept:
             trace = whole_trace(config)
@@ -51,3 +56,7 @@ class Traces:
         while len(self._kept) > self._keep:
             self._kept.popitem(last=False)
         return self._kept[key]
+
+
+TRACES = Traces()
+"""Those of this process, shared by the check of a sweep and by the cells that it plays."""

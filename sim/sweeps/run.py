@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from sim.schema import CELL_DONE, CELL_FAILED, CELL_WAITING
+from sim.sweeps.backlog import Backlog
 from sim.sweeps.cell import Outcome, Task
 from sim.sweeps.executors import Executor
 from sim.sweeps.grid import Cell, Grid, check_jobs
-from sim.sweeps.store import DONE, FAILED, WAITING, Store, columns_of
+from sim.sweeps.store import Store, columns_of
 
 
 @dataclass
@@ -57,60 +58,6 @@ class Progress:
         return self.cpu_s / offered_s if offered_s > 0 and self.played else None
 
 
-class Waiting:
-    """Cells that are yet to be played; next is that which should take longest, as others like it did.
-
-    Alike are cells that differ in the seed only, then those of one policy. Of a policy that nothing is known of, the
-    cells come first, in the order of the file. So no long cell is left for the end, when other workers have none.
-    """
-
-    def __init__(self, cells: Iterable[Cell], known: Iterable[tuple[Cell, float]]) -> None:
-        self._groups: dict[tuple[object, ...], deque[Cell]] = {}
-        for cell in cells:
-            self._groups.setdefault(_alike(cell), deque()).append(cell)
-        self._time: dict[object, tuple[float, int]] = {}
-        for cell, wall_s in known:
-            self.learn(cell, wall_s)
-
-    def learn(self, cell: Cell, wall_s: float) -> None:
-        """A cell took so long."""
-        for key in (_alike(cell), cell.policy):
-            total, count = self._time.get(key, (0.0, 0))
-            self._time[key] = total + wall_s, count + 1
-
-    def expected_s(self, alike: tuple[object, ...], policy: str) -> float | None:
-        total, count = self._time.get(alike) or self._time.get(policy) or (0.0, 0)
-        return total / count if count else None
-
-    def take(self) -> Cell | None:
-        if not self._groups:
-            return None
-        alike = max(self._groups, key=self._rank)  # the first of equals
-        cells = self._groups[alike]
-        cell = cells.popleft()
-        if not cells:
-            del self._groups[alike]
-        return cell
-
-    def _rank(self, alike: tuple[object, ...]) -> float:
-        expected = self.expected_s(alike, self._groups[alike][0].policy)
-        return float("inf") if expected is None else expected
-
-    def left_s(self) -> float | None:
-        """Time that all of them need, one after the other; None: of some, nothing is known."""
-        total = 0.0
-        for alike, cells in self._groups.items():
-            expected = self.expected_s(alike, cells[0].policy)
-            if expected is None:
-                return None
-            total += expected * len(cells)
-        return total
-
-
-def _alike(cell: Cell) -> tuple[object, ...]:
-    return (cell.policy, *(value for name, value in cell.axes.items() if name != "seed"))
-
-
 def sweep(
     grid: Grid, store: Store, executor: Callable[[], Executor], cells: Iterable[Cell] | None = None, *,
     retry_failed: bool = False, stop_on_error: bool = False, prune: bool = False,
@@ -139,19 +86,25 @@ def sweep(
             store.prune()
             stale = 0
         states = {cell.id: store.state(grid, cell) for cell in grid.cells}
-        tried = (WAITING, FAILED) if retry_failed else (WAITING,)
+        tried = (CELL_WAITING, CELL_FAILED) if retry_failed else (CELL_WAITING,)
         waiting = [cell for cell in asked if states[cell.id] in tried]
         check_jobs(waiting)
-        store.describe(grid)
-        for cell in grid.cells:
-            if states[cell.id] == DONE:
-                store.redress(grid, cell)
-        now = Progress(len(asked), sum(states[cell.id] == DONE for cell in asked), stale)
-        if not retry_failed:
-            now.failed = [(cell, store.records[cell.id]["error"]) for cell in asked if states[cell.id] == FAILED]
-            now.failed_before = len(now.failed)
-        if waiting:
-            _play(grid, store, executor(), waiting, now, stop_on_error, on_progress)
+        playing = executor() if waiting else None  # may refuse: before anything is written
+        try:
+            store.describe(grid)
+            for cell in grid.cells:
+                if states[cell.id] == CELL_DONE:
+                    store.redress(grid, cell)
+            now = Progress(len(asked), sum(states[cell.id] == CELL_DONE for cell in asked), stale)
+            if not retry_failed:
+                now.failed = [(cell, store.records[cell.id]["error"]) for cell in asked
+                              if states[cell.id] == CELL_FAILED]
+                now.failed_before = len(now.failed)
+            if playing is not None:
+                _play(grid, store, playing, waiting, now, stop_on_error, on_progress)
+        finally:
+            if playing is not None:
+                playing.close()
     return now
 
 
@@ -160,13 +113,14 @@ def _play(
     on_progress: Callable[[Progress], None],
 ) -> None:
     by_id = {cell.id: cell for cell in grid.cells}
-    waiting = Waiting(cells, [(by_id[id_], record["wall_s"]) for id_, record in store.records.items()
-                              if id_ in by_id and record.get("state") == DONE])
+    waiting = Backlog(cells, [(by_id[id_], record["wall_s"]) for id_, record in store.records.items()
+                              if id_ in by_id and record.get("state") == CELL_DONE])
     stopped = False
 
     def tasks() -> Iterator[Task]:
         while not stopped and (cell := waiting.take()):
-            yield Task(cell.id, cell.config, columns_of(grid, cell), grid.tables, cell.sources, os.getcwd())
+            yield Task(cell.id, cell.config, columns_of(grid, cell), grid.tables, grid.window, cell.sources,
+                       os.getcwd())
 
     def tell() -> None:
         now.wall_s, now.workers, now.busy = time.monotonic() - now.began_s, executor.workers, executor.busy
@@ -175,19 +129,16 @@ def _play(
         on_progress(now)
 
     now.began_s = time.monotonic()
-    try:
+    tell()
+    for outcome in executor.outcomes(tasks()):
+        cell = by_id[outcome.cell]
+        _note(outcome, cell, now, waiting)
+        stopped = stopped or (stop_on_error and bool(outcome.error))
+        store.write(grid, cell, outcome)
         tell()
-        for outcome in executor.outcomes(tasks()):
-            cell = by_id[outcome.cell]
-            _note(outcome, cell, now, waiting)
-            stopped = stopped or (stop_on_error and bool(outcome.error))
-            store.write(grid, cell, outcome)
-            tell()
-    finally:
-        executor.close()
 
 
-def _note(outcome: Outcome, cell: Cell, now: Progress, waiting: Waiting) -> None:
+def _note(outcome: Outcome, cell: Cell, now: Progress, waiting: Backlog) -> None:
     now.cpu_s += outcome.cpu_s
     if outcome.error:
         now.failed.append((cell, outcome.error))

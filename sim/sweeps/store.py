@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
-import math
 import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -19,14 +19,13 @@ from urllib.parse import quote
 
 import pyarrow.parquet as pq
 
+from analysis.run import RunError
+from analysis.sweeps import read_record
+from sim.schema import CELL_DONE, CELL_FAILED, CELL_WAITING, SWEEP_LAYOUT, in_json
 from sim.sweeps.cell import Columns, Outcome, dressed, packed
 from sim.sweeps.grid import Cell, Grid
 from sim.sweeps.kept import SweepError
-
-LAYOUT = 1
-"""Version of the folder's layout."""
-
-DONE, FAILED, WAITING = "done", "failed", "waiting"
+from traces.outfile import written
 
 
 def columns_of(grid: Grid, cell: Cell) -> Columns:
@@ -42,7 +41,7 @@ class Store:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Make the folder, and keep others from playing into it meanwhile.
+        """Make the folder, and keep others from playing into it meanwhile. One of which nothing comes is removed.
 
         Raises
         ------
@@ -53,6 +52,7 @@ class Store:
             there = [file.name for file in self.folder.iterdir()] if self.folder.is_dir() else []
             if self._sweep.name not in there and any(not name.startswith(".") for name in there):
                 raise SweepError("a folder that is no sweep", where=str(self.folder), todo="Name another with --out.")
+            made = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]  # innermost first
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = (self.folder / ".lock").open("a")
         except OSError as error:
@@ -65,8 +65,16 @@ class Store:
                 raise SweepError("a sweep is being played into this folder", where=str(self.folder),
                                  todo="Wait for it, or name another with --out.") from None
             for part in self.folder.rglob(".*.part"):
-                part.unlink()
-            yield
+                if not part.is_dir():  # that is none of ours
+                    part.unlink()
+            try:
+                yield
+            finally:
+                if made and not self._sweep.exists():
+                    with suppress(OSError):  # not one in which another has written meanwhile
+                        Path(lock.name).unlink()
+                        for folder in made:
+                            folder.rmdir()
 
     @property
     def _sweep(self) -> Path:
@@ -75,12 +83,13 @@ class Store:
     def describe(self, grid: Grid) -> None:
         """Write sweep.json: what is played, without anything that varies between equal sweeps."""
         content = {
-            "layout": LAYOUT,
+            "layout": SWEEP_LAYOUT,
             "axes": {axis.name: list(axis.values) for axis in grid.axes},
             "columns": {axis.name: axis.column for axis in grid.axes},
             "kinds": {axis.name: axis.kind for axis in grid.axes},
             "fixed": dict(grid.fixed),
             "tables": list(grid.tables),
+            "window": dict(grid.window),
             "cells": [cell.id for cell in grid.cells],
             "versions": {name: version(name) for name in ("hetsim", "numpy", "numba", "pandas", "pyarrow")}
             | {"python": platform.python_version()},
@@ -93,26 +102,24 @@ class Store:
         """What is known of each cell that was played into the folder, by id; of other sweeps, too."""
         found = {}
         for file in sorted((self.folder / "cells").glob("[!.]*.json")):
-            try:
-                record = json.loads(file.read_text("utf-8"))
-                found[str(record["cell"])] = record
-            except (ValueError, KeyError, TypeError):
-                continue  # damaged: as if it had not been played
+            with suppress(RunError):  # damaged: as if it had not been played
+                found[file.stem] = read_record(file)
         return found
 
     def is_done(self, grid: Grid, cell: Cell) -> bool:
-        """Whether all that the sweep keeps of a cell is there."""
+        """Whether all that the sweep keeps of a cell is there, as it was written."""
         record = self.records.get(cell.id, {})
-        if record.get("state") != DONE or not set(grid.tables) <= set(record.get("tables", ())):
+        if record.get("state") != CELL_DONE or not set(grid.tables) <= set(record["tables"]):
             return False
-        kept = (name for name in ("metrics", *grid.tables) if name != "runs")
-        return all(self.file(name, cell).is_file() for name in kept)
+        there = {name.partition("/")[0] for name in record["files"]}
+        return {"metrics", *record["tables"]} <= there and all(
+            _sha256(self.file(name, cell)) == sha256 for name, sha256 in record["files"].items())
 
     def state(self, grid: Grid, cell: Cell) -> str:
         """done, failed, or waiting (to be played)."""
         if self.is_done(grid, cell):
-            return DONE
-        return FAILED if self.records.get(cell.id, {}).get("state") == FAILED else WAITING
+            return CELL_DONE
+        return CELL_FAILED if self.records.get(cell.id, {}).get("state") == CELL_FAILED else CELL_WAITING
 
     def file(self, table: str, cell: Cell) -> Path:
         """Where a table of a cell is; `runs/<file>`: where a file of its run's folder is."""
@@ -133,11 +140,12 @@ class Store:
             self._write(self.file(table, cell), content)
         self._record(cell, {
             "cell": cell.id,
-            "state": FAILED if outcome.error else DONE,
+            "state": CELL_FAILED if outcome.error else CELL_DONE,
             "error": outcome.error,
             "axes": {axis.name: cell.axes[axis.name] for axis in grid.axes},
             "columns": columns_of(grid, cell),
             "tables": [] if outcome.error else list(grid.tables),
+            "files": {name: hashlib.sha256(content).hexdigest() for name, content in outcome.files.items()},
             "wall_s": outcome.wall_s,
             "cpu_s": outcome.cpu_s,
             "peak_mib": outcome.peak_mib,
@@ -150,18 +158,21 @@ class Store:
         record = self.records[cell.id]
         columns = columns_of(grid, cell)
         had = record["columns"]
-        if had == _plain(columns):
+        if had == in_json(columns):
             return
         front = {"cell", *(name for name, _, _ in had), *(name for name, _, _ in columns)}
+        hashes = dict(record["files"])
         for name in ("metrics", *record["tables"]):
             if name != "runs":
                 file = self.file(name, cell)
                 with pq.ParquetFile(file) as source:
                     table = source.read()
                 bare = table.drop_columns([column for column in table.column_names if column in front])
-                self._write(file, packed(dressed(bare, cell.id, columns)))
+                content = packed(dressed(bare, cell.id, columns))
+                self._write(file, content)
+                hashes[name] = hashlib.sha256(content).hexdigest()
         axes = {axis.name: cell.axes[axis.name] for axis in grid.axes}
-        self._record(cell, record | {"axes": axes, "columns": columns})
+        self._record(cell, record | {"axes": axes, "columns": columns, "files": hashes})
 
     @property
     def aside(self) -> Store:
@@ -181,7 +192,7 @@ class Store:
             _move(cell, self.folder, aside.folder)
             aside.records[cell] = self.records.pop(cell)
         for file in self.folder.glob("*/policy=*/*.parquet"):
-            if file.stem not in self.records:
+            if file.stem not in self.records and not file.is_dir():
                 file.unlink()  # it was being written, or moved, when that was stopped
         return len(aside.records)
 
@@ -194,16 +205,8 @@ class Store:
         self.records[cell.id] = json.loads(_json(content))
 
     def _write(self, file: Path, content: bytes) -> None:
-        part = file.with_name(f".{file.name}.part")
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
+        with written(file, todo="Free some space; what is done stays, and the same command goes on.") as part:
             part.write_bytes(content)
-            os.replace(part, file)
-        except OSError as error:
-            raise SweepError("the sweep could not be written", where=str(file), got=error.strerror,
-                             todo="Free some space; what is done stays, and the same command goes on.") from None
-        finally:
-            part.unlink(missing_ok=True)
 
 
 def _move(cell: str, old: Path, new: Path) -> None:
@@ -213,21 +216,24 @@ def _move(cell: str, old: Path, new: Path) -> None:
     kept.parent.mkdir(parents=True, exist_ok=True)
     os.replace(record, kept)
     for file in [*old.glob(f"*/policy=*/{cell}.parquet"), *old.glob(f"runs/{cell}/*")]:
+        if file.is_dir():
+            continue
         target = new / file.relative_to(old)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(file, target)
     os.replace(kept, kept.with_name(record.name))
 
 
-def _plain(value: Any) -> Any:
-    """As JSON can hold it: infinity, which it has no number for, as text; a date of TOML's, too."""
-    if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    known = value is None or isinstance(value, bool | int | str)
-    return value if known or (isinstance(value, float) and math.isfinite(value)) else str(value)
+def _sha256(file: Path) -> str | None:
+    """Of a file's bytes; None: there is none that can be read."""
+    try:
+        if not file.is_file():
+            return None
+        with file.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def _json(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(_plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    return (json.dumps(in_json(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()

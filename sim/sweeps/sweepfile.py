@@ -7,8 +7,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator, create_model
+
+from analysis.run import RunError
+from analysis.window import check_words
 from sim import schema
 from sim.settings import ConfigError, Settings, checked, read_toml, setting
 from traces.errors import did_you_mean
@@ -25,10 +29,32 @@ WITH = "with"
 """Key of a list of tables of settings that go together."""
 
 
-class Results(Settings):
+WINDOW = ("from", "to", "warmup", "cooldown", "follow")
+"""Keys of [results] that say which part of each run is measured: the options of `hetsim metrics`."""
+
+
+class _Kept(Settings):
     """What is kept of each run."""
 
     tables: list[str] = setting(["jobs"], "tables of each run that are kept", allowed=", ".join(TABLES))
+    follow: bool = setting(False, "see the jobs that were submitted in the measuring window to their end")
+
+
+def _word(given: Any) -> Any:
+    """A number of seconds as text."""
+    return f"{given:.15g}" if isinstance(given, int | float) and not isinstance(given, bool) else given
+
+
+def _time(meaning: str) -> Any:
+    allowed = "a number of seconds, or text such as 2h, 1d, 10%"
+    return (Annotated[str | None, BeforeValidator(_word)], setting(None, meaning, allowed=allowed))
+
+
+Results: Any = create_model(  # made so, since `from` is a word of Python
+    "Results", __base__=_Kept, __doc__="What is kept of each run, and which part of it is measured.",
+    **{"from": _time("begin of the measuring window"), "to": _time("its end"),
+       "warmup": _time("left out after the first submission"), "cooldown": _time("left out before the last")},
+)
 
 
 class DaskSettings(Settings):
@@ -52,12 +78,14 @@ class SweepFile:
     fixed : the sections [run], [policy] and [engine].
     combinations : settings of each cell that vary, by dotted name, in the order of the file; equal ones may come again.
     tables : what is kept of each run.
+    window : what is measured of each run, by the names of `WINDOW`, as far as they are given.
     dask : the section [dask].
     """
 
     fixed: Mapping[str, Any]
     combinations: tuple[Mapping[str, Any], ...]
     tables: tuple[str, ...]
+    window: Mapping[str, Any]
     dask: DaskSettings
 
 
@@ -81,7 +109,21 @@ def read_file(path: str | Path) -> SweepFile:
                               todo=did_you_mean(name, TABLES))
     fixed = {name: file[name] for name in FIXED if name in file}
     return SweepFile(fixed, tuple(_combinations(file, source)), tuple(results.tables),
-                     _section(DaskSettings, file, "dask", source))
+                     _window(results, f"{source}, results"), _section(DaskSettings, file, "dask", source))
+
+
+def _window(results: Any, where: str) -> dict[str, Any]:
+    """The measuring window in the words of `analysis.window.asked`; whether a run has it is known once it is played."""
+    words: dict[str, Any] = {name: given for name in WINDOW if (given := getattr(results, name))}
+    if list(words) == ["follow"]:
+        raise ConfigError("follow without a measuring window", where=f"{where}.follow",
+                          todo="Name one: from, to, warmup or cooldown.")
+    try:
+        check_words(words.get("from"), words.get("to"), words.get("warmup"), words.get("cooldown"))
+    except RunError as error:
+        raise ConfigError(error.what, where=f"{where}{error.where and '.' + error.where}", got=error.got,
+                          allowed=error.allowed, todo=error.todo) from None
+    return words
 
 
 def _section(model: type[Any], file: Mapping[str, Any], name: str, source: str) -> Any:
@@ -123,6 +165,10 @@ def _lists(block: Mapping[str, Any], where: str) -> dict[str, list[Any]]:
             raise ConfigError("a setting is given twice", where=where, got=name)
         if not values:
             raise ConfigError("a list without values", where=f"{where}, {name}", allowed="one value or more")
+        if tables := [one for one in values if isinstance(one, dict)]:
+            raise ConfigError("a table, not a value of one setting", where=f"{where}, {name}", got=tables[0],
+                              allowed=f"values of {name}.NAME, one setting a list",
+                              todo=f"Settings that go together are tables of {WITH}.")
         if name == "out":
             raise ConfigError("not a setting of a sweep", where=f"{where}, out", todo="Name its folder with --out.")
         lists[name] = values

@@ -152,8 +152,8 @@ class RunFiles:
         """One of a job's segments."""
         return [s for s in self.segments if s["job_id"] == job_id][number]
 
-    def write(self) -> Path:
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def _tables(self) -> dict[str, pa.Table]:
+        """The tables; the info says what follows from the rows."""
         if "start_s" not in self.info:
             submits = [j["submit_s"] for j in self.jobs]
             self.info |= {
@@ -164,17 +164,23 @@ class RunFiles:
         for n in self.nodes:
             counts[n["gpu_type"]] = counts.get(n["gpu_type"], 0) + n["gpus"]
         self.info.setdefault("cluster", {"name": "hand-made", "gpus_by_type": counts})
-        for name, schema in FILES.items():
-            pq.write_table(
-                pa.Table.from_pylist(getattr(self, name), schema=schema), self.folder / f"{name}.parquet"
-            )
+        return {name: pa.Table.from_pylist(getattr(self, name), schema=schema) for name, schema in FILES.items()}
+
+    def write(self) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, table in self._tables().items():
+            pq.write_table(table, self.folder / f"{name}.parquet")
         (self.folder / "run.json").write_text(json.dumps(self.info))
         if self.timing is not None:
             (self.folder / "timing.json").write_text(json.dumps(self.timing))
         return self.folder
 
-    def load(self) -> Run:
-        return load_run(self.write())
+    def load(self, check: bool = True) -> Run:
+        return load_run(self.write(), check)
+
+    def in_memory(self) -> Run:
+        """The same run without its files, for tests of many."""
+        return Run(self.folder, self._tables(), self.info, self.timing or {})
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def test_a_valid_run_passes_and_says_what_was_checked(story):
     assert report.checked["gangs are whole"] == "7 segments"
     assert report.checked["work of a finished job is what it asked"] == "4 finished jobs"
     assert report.checked["nothing runs on a node that is down"] == "1 outages"
-    assert "21 laws hold" in report.text
+    assert f"{len(FORM) + len(CONDUCT)} laws hold" in report.text
 
 
 def _set(row, **values):
@@ -41,30 +41,36 @@ MUTATIONS = [
     ("values are finite", lambda r: _set(r.of("b"), submit_s=None), "column 'submit_s', row 1"),
     ("values are finite", lambda r: _set(r.of("d"), end_s=NAN), "column 'end_s', row 3"),
     ("values are finite", lambda r: _set(r.nodes[0], price_usd_per_gpu_h=NAN), "price_usd_per_gpu_h"),
-    ("values are finite", lambda r: _set(r.nodes[0], down_s=[NAN]), "'down_s', list element 0"),
+    ("values are finite", lambda r: _set(r.nodes[0], down_s=[NAN]), "'down_s', row 0"),
     ("values are finite", lambda r: _set(r.stretch("b"), gpu_ids=None), "column 'gpu_ids', row 2"),
     ("values are finite", lambda r: _set(r.plans[0], memory_gib=INF), "column 'memory_gib'"),
+    ("values are in range", lambda r: _set(r.stretch("b"), work_lost=-1.0), "column 'work_lost', row 2"),
+    ("values are in range", lambda r: _set(r.stretch("b"), gpu_ids=[-1]), "column 'gpu_ids', row 2: out of range"),
+    ("values are in range", lambda r: _set(r.of("b"), submit_s=1e12), "column 'submit_s', row 1"),
+    ("values are in range", lambda r: _set(r.nodes[1], gpus=0), "column 'gpus', row 1"),
+    ("run.json says what it may", lambda r: r.info.update(trace=None), "key 'trace'"),
+    ("run.json says what it may", lambda r: r.info.update(end_s=-1.0), "key 'end_s'"),
+    ("run.json says what it may", lambda r: r.info.update(window={"begin_s": 1, "end_s": 5}), "key 'window'"),
+    ("run.json says what it may", lambda r: r.timing.update(wall_s="long"), "timing.json, key 'wall_s'"),
     ("words are known", lambda r: _set(r.of("a"), state="finished"), "'finished'"),
     ("words are known", lambda r: _set(r.stretch("a"), end_reason="stopped"), "'stopped'"),
     ("each job is there once", lambda r: r.jobs.append(dict(r.of("g"))), "job 'g'"),
-    ("each job is there once", lambda r: r.jobs.pop(1), "job 'b': is in segments.parquet but not"),
-    ("each job is there once", lambda r: _set(r.plans[0], job_id="z"), "job 'z': is in plans.parquet"),
-    ("each job is there once", lambda r: r.info["trace"].update(jobs=8), "has 7 jobs, the trace had 8"),
+    ("each job is there once", lambda r: r.jobs.pop(1), "segments.parquet, row 2, job 'b': is not in jobs.parquet"),
+    ("each job is there once", lambda r: _set(r.plans[0], job_id="z"), "plans.parquet, row 0, job 'z'"),
+    ("tables are whole", lambda r: r.info["trace"].update(jobs=8), "rows are missing, or too many; got 7"),
+    ("tables are whole", lambda r: r.info.update(decisions=12) or r.decisions.clear(), "decisions.parquet"),
+    ("tables are whole", lambda r: r.nodes.clear(), "nodes.parquet"),
     ("each job is there once", lambda r: r.jobs.reverse(), "not in submit order"),
     ("nodes and GPUs are numbered as counted", lambda r: _set(r.nodes[1], first_gpu=3), "node 1"),
     ("nodes and GPUs are numbered as counted", lambda r: _set(r.nodes[1], gpus=1), "no such GPU: 3"),
-    (
-        "nodes and GPUs are numbered as counted",
-        lambda r: _set(r.stretch("f"), gpu_ids=[-1]),
-        "no such GPU: -1",
-    ),
     ("nodes and GPUs are numbered as counted", lambda r: _set(r.stretch("f"), nodes=[2]), "no such node: 2"),
     ("nodes and GPUs are numbered as counted", lambda r: _set(r.stretch("f"), gpus=[0.5, 0.5]), "job 'f'"),
     ("nodes and GPUs are numbered as counted", lambda r: _set(r.nodes[0], up_s=[40.0]), "node 0: times"),
     ("time goes forward", lambda r: _set(r.stretch("b"), begin_s=20.0, end_s=0.0, work_done=0.0), "job 'b'"),
     ("time goes forward", lambda r: r.info.update(end_s=139.0), "job 'f'"),
     ("time goes forward", lambda r: r.decisions.reverse(), "decision 1"),
-    ("no job starts before its submit", lambda r: _set(r.of("e"), submit_s=11.0), "at 10 s, job 'e'"),
+    ("no job starts before its submit", lambda r: _set(r.of("e"), submit_s=11.0, first_start_s=11.0),
+     "at 10 s, job 'e'"),
     ("segments of a job do not overlap", lambda r: _shift(r.stretch("c", 1), -17.5), "job 'c'"),
     ("segments of a job do not overlap", lambda r: r.segments.insert(0, r.segments.pop(3)), "job 'c'"),
     (
@@ -87,7 +93,7 @@ MUTATIONS = [
     ("slots agree with nodes", lambda r: _set(r.stretch("b"), nodes=[0]), "job 'b'"),
     ("slots agree with nodes", lambda r: _set(r.stretch("b"), gpus=[1.0]), "job 'b'"),
     ("slots agree with nodes", lambda r: _set(r.stretch("a"), nodes=[0, 0], gpus=[1.0, 1.0]), "job 'a'"),
-    ("slots agree with nodes", lambda r: _set(r.stretch("a"), nodes=[0, 1], gpus=[2.0, 0.0]), "job 'a'"),
+    ("slots agree with nodes", lambda r: _set(r.stretch("a"), nodes=[0, 1], gpus=[2.0, 0.5]), "job 'a'"),
     ("slots agree with nodes", lambda r: _set(r.stretch("a"), nodes=[], gpus=[]), "job 'a'"),
     (
         "gangs are whole",
@@ -118,7 +124,6 @@ MUTATIONS = [
     ),
     ("work of a segment is time times rate", lambda r: _set(r.stretch("c", 1), overhead_s=3.0), "job 'c'"),
     ("work of a segment is time times rate", lambda r: _set(r.stretch("b"), rate=2.0), "job 'b'"),
-    ("work of a segment is time times rate", lambda r: _set(r.stretch("b"), work_lost=-1.0), "job 'b'"),
     (
         "work of a finished job is what it asked",
         lambda r: _set(r.of("b"), work_total=20.0 + 1e-6),
@@ -132,15 +137,16 @@ MUTATIONS = [
         "job 'c'",
     ),
     (
-        "first start and end are those of the segments",
+        "jobs say when they ran",
         lambda r: _set(r.of("c"), first_start_s=None),
         "job 'c'",
     ),
     ("first start and end are those of the segments", lambda r: _set(r.of("e"), end_s=129.0), "job 'e'"),
-    ("first start and end are those of the segments", lambda r: _set(r.of("e"), end_s=None), "job 'e'"),
-    ("first start and end are those of the segments", lambda r: _set(r.of("f"), end_s=140.0), "job 'f'"),
+    ("jobs say when they ran", lambda r: _set(r.of("e"), end_s=None), "job 'e'"),
+    ("jobs say when they ran", lambda r: _set(r.of("f"), end_s=140.0), "job 'f'"),
+    ("jobs say when they ran", lambda r: _set(r.of("c"), first_start_s=0.5), "job 'c'"),
     (
-        "first start and end are those of the segments",
+        "jobs say when they ran",
         lambda r: _set(r.of("g"), first_start_s=139.0),
         "job 'g'",
     ),
@@ -167,7 +173,7 @@ MUTATIONS = [
 def test_each_law_is_named_when_it_is_broken(story, law, mutate, named):
     story.write()  # fixes start and end of the run before anything is changed
     mutate(story)
-    report = audit(story.load())
+    report = audit(story.load(check=False))
     broken = {v.law: str(v) for v in report.violations}
     assert law in broken, report.text
     assert named in broken[law]
@@ -197,9 +203,9 @@ def test_an_elastic_policy_may_size_gangs_and_span_types(story):
 def test_an_end_frees_before_a_begin_at_the_same_instant(run_files):
     run = run_files().node(gpus=1).job("a", 0, 10).job("b", 0, 10)
     run.segment("a", 0, 10, [0]).segment("b", 10, 20, [0])
-    assert audit(run.load()).ok
+    assert audit(run.load(check=False)).ok
     run.stretch("b").update(begin_s=9.5, work_done=10.5)
-    assert audit(run.load()).first.law == "no GPU is used above 1000 milli"
+    assert audit(run.load(check=False)).first.law == "no GPU is used above 1000 milli"
 
 
 def test_a_job_of_no_length_holds_nothing(run_files):
@@ -211,24 +217,24 @@ def test_a_job_of_no_length_holds_nothing(run_files):
         .segment("a", 0, 10, [0])
         .segment("b", 5, 5, [0])
     )
-    assert audit(run.load()).ok
+    assert audit(run.load(check=False)).ok
 
 
 def test_five_fifths_fill_a_gpu_and_a_sixth_is_too_much(run_files):
     run = run_files().node(gpus=1)
     for i in range(5):
         run.job(f"j{i}", 0, 10, gpu_milli=200).segment(f"j{i}", 0, 10, [0])
-    assert audit(run.load()).ok
+    assert audit(run.load(check=False)).ok
     run.job("late", 3, 7, gpu_milli=1).segment("late", 3, 10, [0])
-    first = audit(run.load()).first
+    first = audit(run.load(check=False)).first
     assert (first.time_s, first.job_id, first.gpu) == (3.0, "late", 0)
 
 
 def test_the_second_of_two_shares_of_one_gpu_counts(run_files):
     run = run_files().node(gpus=1).job("a", 0, 10, 2, gpu_milli=500).segment("a", 0, 10, [0, 0])
-    assert audit(run.load()).ok
+    assert audit(run.load(check=False)).ok
     run = run_files("whole").node(gpus=1).job("a", 0, 10, 2).segment("a", 0, 10, [0, 0])
-    assert audit(run.load()).first.law == "no GPU is used above 1000 milli"
+    assert audit(run.load(check=False)).first.law == "no GPU is used above 1000 milli"
 
 
 def test_times_of_today_do_not_break_the_work_law(run_files):
@@ -238,9 +244,9 @@ def test_times_of_today_do_not_break_the_work_law(run_files):
     run.job("a", at, 0.1).segment("a", at, end, [0])
     run.stretch("a")["work_done"] = 0.1  # as the engine asks it to be; end - at is 0.0999999...
     assert end - at != 0.1
-    assert audit(run.load()).ok
+    assert audit(run.load(check=False)).ok
     run.stretch("a")["work_done"] = run.of("a")["work_total"] = 0.1 + 2e-6
-    assert audit(run.load()).first.law == "work of a segment is time times rate"
+    assert audit(run.load(check=False)).first.law == "work of a segment is time times rate"
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -248,7 +254,7 @@ def test_times_of_today_do_not_break_the_work_law(run_files):
 def test_a_random_run_passes_until_one_job_starts_too_early(many_jobs, seed, pick, early):
     """A job that waited started when its GPUs became free: a little earlier, and the sweep must object."""
     run = many_jobs(40, seed, nodes=2, name=f"r{seed}-{pick}")
-    assert audit(run.load()).ok
+    assert audit(run.load(check=False)).ok
     waited = [s for s in run.segments if s["begin_s"] > run.of(s["job_id"])["submit_s"]]
     segment = waited[pick % len(waited)]
     free_s = max(
@@ -258,7 +264,7 @@ def test_a_random_run_passes_until_one_job_starts_too_early(many_jobs, seed, pic
     )
     assert free_s == segment["begin_s"]
     segment["begin_s"] -= early
-    broken = {v.law for v in audit(run.load()).violations}
+    broken = {v.law for v in audit(run.load(check=False)).violations}
     assert "no GPU is used above 1000 milli" in broken
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from analysis.compare import compare
 from analysis.comparing.bootstrap import interval
+from analysis.formats import human
 from analysis.run import RunError
-from analysis.tables import human, notices, summary_table
+from analysis.tables import notices, summary_table
+from analysis.window import windowed
 
 
 def printed(table) -> str:
@@ -51,7 +55,7 @@ def test_jobs_are_paired_by_id(pair):
 
 def test_the_text_says_how_many_jobs_are_left_out_and_what_a_duration_is(pair):
     text = compare([run.load() for run in pair]).text
-    assert "2 jobs finished in all runs; 1 left out" in text
+    assert "2 of 3 jobs finished in all runs; 1 in some only" in text
     assert "rule: duration_s as given; durations as recorded" in text
     assert "JCT mean (s)" in text
     assert "0.571" in text
@@ -67,7 +71,9 @@ def test_unknown_cost_is_empty_in_csv_and_said_in_text(pair):
     pair[1].nodes[0]["price_usd_per_gpu_h"] = None
     c = compare([run.load() for run in pair])
     assert list(csv.DictReader(io.StringIO(c.csv())))[1]["cost_usd"] == ""
-    assert "unknown" in c.text
+    # Jobs of 110 s on a GPU without a price.
+    assert "≥ 0.00 (0.03056" in c.text
+    assert "≥ 0.00 (0.03056 GPU-h unpriced)" in c.formatted("markdown")
 
 
 def test_different_traces_are_refused_unless_meant(pair):
@@ -139,12 +145,12 @@ def test_several_seeds_of_a_policy_are_one_column_with_an_interval_over_the_seed
     assert (c.paired, c.left_out, c.seeds, c.repeated) == (4, 0, 2, "seeds")
     hetero = c.table.loc["hetero"]
     assert hetero["jct_mean_s"] == (100 + 80) / 2
-    found = interval([0.5, 0.8], geometric=True)
-    assert hetero["jct_mean_ratio"] == pytest.approx(found.mean)
-    assert hetero["jct_ratio_low"] == pytest.approx(found.low)
-    assert hetero["jct_ratio_high"] == pytest.approx(found.high)
+    found = interval(np.log([0.5, 0.8]))
+    assert hetero["jct_mean_ratio"] == pytest.approx(np.exp(found.mean))
+    assert hetero["jct_ratio_low"] == pytest.approx(np.exp(found.low))
+    assert hetero["jct_ratio_high"] == pytest.approx(np.exp(found.high))
     # Jobs cost what they take: the same ratios.
-    assert hetero["cost_ratio"] == pytest.approx(found.mean)
+    assert hetero["cost_ratio"] == pytest.approx(np.exp(found.mean))
     assert "4 jobs of 2 seeds finished in all runs" in c.text
     assert "no difference in mean JCT beyond the interval, −37 % (−97 % to 1,153 %)" in c.verdicts[0]
     assert "(95 %, 2 seeds, 4 jobs)" in c.verdicts[0]
@@ -175,6 +181,12 @@ def test_policies_without_a_trace_in_common_are_refused(repetition):
     runs = [repetition(policy, seed, [1]) for policy, seed in (("fifo", 0), ("fifo", 1), ("las", 2), ("las", 3))]
     with pytest.raises(RunError, match="different traces"):
         compare([run.load() for run in runs])
+
+
+def test_what_follows_from_the_trace_makes_no_other_policy(seeds):
+    for run in seeds:
+        run.info["work"]["worth_gpus"] = 3.0 + run.info["seed"]
+    assert compare([run.load() for run in seeds]).seeds == 2
 
 
 def test_other_settings_of_a_policy_are_another_policy(repetition):
@@ -217,9 +229,11 @@ def test_cost_is_compared_on_the_jobs_in_common_and_told_of_whole_runs(pair):
 def test_a_run_of_unknown_cost_is_neither_on_the_front_nor_off_it(pair):
     pair[1].nodes[0]["price_usd_per_gpu_h"] = None
     c = compare([run.load() for run in pair])
-    assert c.table["on_front"].isna().tolist() == [False, True]
+    assert c.table["on_front"].isna().tolist() == [True, True]
     assert "cost unknown" in c.verdicts[0]
-    assert "neither on the Pareto front nor off it: sjf" in " ".join(c.text.split())
+    text = " ".join(c.text.split())
+    assert "neither on the Pareto front nor off it: sjf. These may beat fifo" in text
+    assert "cannot be said" in text
 
 
 def test_the_front_holds_what_is_faster_or_cheaper(run_files):
@@ -230,6 +244,106 @@ def test_the_front_holds_what_is_faster_or_cheaper(run_files):
         run.info["policy"] = name
         runs.append(run.load())
     assert compare(runs).table["on_front"].tolist() == [True, True, False]
+
+
+def test_a_job_that_no_run_finished_is_counted_and_said(pair):
+    """Rejected by both, or by one and cut off in the other: of 5 jobs 2 are compared."""
+    for run in pair:
+        run.job("too big", 0, 5, state="rejected", reason="asks for 8 GPUs")
+    pair[0].job("unlucky", 0, 5, state="unfinished", reason="horizon")
+    pair[1].job("unlucky", 0, 5, state="rejected", reason="no")
+    c = compare([run.load() for run in pair])
+    assert (c.jobs, c.paired, c.left_out, dict(c.nowhere)) == (5, 2, 1, {"rejected": 1, "in several ways": 1})
+    text = " ".join(c.text.split())
+    assert "2 of 5 jobs finished in all runs; 1 in some only, 2 in none" in text
+    assert "Finished under no policy: 1 in several ways, 1 rejected." in text
+
+
+def test_unlike_shares_of_unfinished_jobs_are_warned_of_above_all_else(pair):
+    c = compare([run.load() for run in pair])
+    assert "(fifo 0 of 3, 0.0 %, sjf 1 of 3, 33.3 %)" in c.warnings[0]
+    assert "until all jobs are through" in c.warnings[0]
+    assert c.text.startswith("WARNING")
+    assert c.formatted("markdown").count("WARNING") == 1
+
+
+def test_in_a_window_the_warning_says_how_to_follow_jobs(repetition):
+    """Of three jobs fifo leaves two when the window closes at 50 s, las one."""
+    runs = [repetition("fifo", 0, [10, 60, 100]), repetition("las", 0, [10, 20, 100])]
+    c = compare([windowed(run.load(), 0, 50) for run in runs])
+    assert "(fifo 2 of 3, 66.7 %, las 1 of 3, 33.3 %)" in c.warnings[0]
+    assert "--follow" in c.warnings[0]
+    followed = compare([windowed(run.load(), 0, 50, follow=True) for run in runs])
+    assert (followed.paired, followed.warnings) == (3, ())
+    # What the same jobs cost is of their whole life, too: 170 and 130 s at a tenth of a cent.
+    assert followed.table["jobs_cost_usd"].tolist() == pytest.approx([0.170, 0.130])
+    assert "followed to their end" in followed.text
+
+
+def test_equal_shares_of_unfinished_jobs_are_no_warning(seeds):
+    assert compare([run.load() for run in seeds]).warnings == ()
+
+
+def test_a_run_that_one_of_unknown_cost_surely_does_not_beat_stays_on_the_front(run_files):
+    """a: 10 s, known; b: 20 s, unknown: slower, so that a stays on the front; c: 30 s at what a takes, beaten by a."""
+    runs = []
+    for name, length, price in (("a", 10, 3.6), ("b", 20, None), ("c", 30, 3.6)):
+        run = run_files(name).node("A10", 1, price).job("j", 0, length).segment("j", 0, length, [0])
+        run.info["policy"] = name
+        runs.append(run.load())
+    assert compare(runs).table["on_front"].astype(object).fillna("?").tolist() == [True, "?", False]
+
+
+def test_means_and_ratios_over_seeds_that_contradict_each_other_are_said(repetition):
+    """Means 100 and 1000 s -> 50 and 1500 s: the average 41 % more, the geometric mean of 0.5 and 1.5 0.866."""
+    runs = [repetition(p, s, [jct]) for p, s, jct in
+            (("fifo", 0, 100), ("fifo", 1, 1000), ("las", 0, 50), ("las", 1, 1500))]
+    c = compare([run.load() for run in runs])
+    text = " ".join(c.text.split())
+    assert "las against fifo: averaged over the repetitions mean JCT is 40.9 % more" in text
+    assert "have the geometric mean 0.866" in text
+    assert "JCT ratio, geometric mean over seeds" in c.text
+    assert r"JCT / fifo (geometric mean over seeds, 95 \% interval)" in c.formatted("latex")
+
+
+def test_the_cost_of_a_whole_cluster_is_compared_by_runs(pair):
+    """One GPU at 3.6 USD/h in service for 115 and 110 s; jobs pay the same for the 110 s that they share."""
+    runs = [run.load() for run in pair]
+    c = compare(runs, per="cluster")
+    assert c.table["cost_usd"].tolist() == pytest.approx([0.115, 0.110])
+    assert c.table["cost_ratio"].tolist() == pytest.approx([1, 110 / 115])
+    assert c.table["jobs_cost_usd"].tolist() == pytest.approx([0.110, 0.110])
+    assert "cheaper by 4.3 %, interval unknown" in c.verdicts[0]
+    assert "paid for all GPUs in service" in " ".join(c.text.split())
+    with pytest.raises(RunError, match="did you mean 'cluster'"):
+        compare(runs, per="clusters")
+    with pytest.raises(RunError, match="kind of price"):
+        compare(runs, price="sport")
+
+
+def test_whole_costs_of_several_seeds_have_an_interval_over_these(seeds):
+    """Runs last 300, 150, 96 and 120 s, two GPUs each: 0.5 and 0.8."""
+    c = compare([run.load() for run in seeds], per="cluster")
+    found = interval(np.log([0.5, 0.8]))
+    assert c.table.loc["hetero", ["cost_ratio", "cost_ratio_low", "cost_ratio_high"]].tolist() == pytest.approx(
+        np.exp([found.mean, found.low, found.high]).tolist())
+
+
+def test_a_trace_stretched_to_each_cluster_is_named_as_the_cause(repetition):
+    runs = [repetition("fifo", seed, [10], config={"cluster": f"t4:{seed}x8", "load": 0.7, "trace": "pai"})
+            for seed in (1, 2)]
+    with pytest.raises(RunError, match=r"stretched.*hetsim trace convert pai jobs.parquet --cluster t4:1x8 --load 0.7"):
+        compare([run.load() for run in runs])
+
+
+def test_json_has_all_of_it(pair):
+    pair[1].nodes[0]["price_usd_per_gpu_h"] = None
+    plain = compare([run.load() for run in pair]).plain()
+    back = json.loads(json.dumps(plain, allow_nan=False))
+    assert back == plain
+    assert back["policies"]["sjf"]["jct_mean_ratio"] == 60 / 105
+    assert back["policies"]["sjf"]["jobs_cost_usd"] is None
+    assert (back["jobs"], back["paired"], back["left_out"]) == (3, 2, 1)
 
 
 def test_many_policies_stand_below_each_other(repetition):

@@ -7,7 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
-from analysis.measure.costs import UNITS, cost, cost_known, paid_gpu_s
+from analysis.measure.costs import (
+    UNITS,
+    cost_by_type_usd,
+    cost_known_by_type_usd,
+    cost_known_usd,
+    cost_usd,
+    paid_gpu_s,
+)
 from analysis.measure.energy import energy_by_type_kwh, energy_held_kwh, energy_kwh
 from analysis.run import RunError
 from tests.analysis.smallruns import HORIZON_S, free_at, small_run
@@ -36,19 +43,27 @@ def test_what_is_paid_for(hours):
 
 def test_cost_by_kind_and_unit(hours):
     run = hours.load()
-    assert cost(run) == metrics.cost_usd(run) == 2.0
-    assert (cost(run, "on-demand"), cost(run, "on-demand", "node"), cost(run, "on-demand", "cluster")) == (2.5, 10, 24)
-    assert (cost(run, "spot"), cost(run, "spot", "node")) == (1, 4)
+    assert cost_usd(run) == 2.0
+    assert [cost_usd(run, "on-demand", per) for per in UNITS] == [2.5, 10, 24]
+    assert (cost_usd(run, "spot"), cost_usd(run, "spot", "node")) == (1, 4)
     # Reserved GPUs are paid whether they are used or not, unless told otherwise.
-    assert (cost(run, "reserved"), cost(run, "reserved", "gpu")) == (8 * 1.5 + 8 * 0.25, 1.5)
+    assert (cost_usd(run, "reserved"), cost_usd(run, "reserved", "gpu")) == (8 * 1.5 + 8 * 0.25, 1.5)
+
+
+def test_cost_by_type_adds_up_and_names_the_type_of_unknown_price(hours):
+    run = hours.load()
+    assert cost_by_type_usd(run) == {"V100": 2.0, "T4": 0.0}  # no time was held on T4: nothing of unknown price
+    assert cost_by_type_usd(run, None, "cluster") == {"V100": 16.0, "T4": None}
+    assert cost_known_by_type_usd(run, None, "cluster") == {"V100": 16.0, "T4": 0.0}
+    assert sum(cost_by_type_usd(run, "on-demand", "cluster").values()) == cost_usd(run, "on-demand", "cluster")
 
 
 def test_an_unknown_price_is_unknown_and_leaves_a_lower_bound(hours):
     run = hours.load()
-    assert cost(run, None, "cluster") is None
-    assert cost_known(run, None, "cluster") == 16
-    assert cost(run, "spot", "cluster") is None
-    assert cost_known(run, "spot", "cluster") == 8
+    assert cost_usd(run, None, "cluster") is None
+    assert cost_known_usd(run, None, "cluster") == 16
+    assert cost_usd(run, "spot", "cluster") is None
+    assert cost_known_usd(run, "spot", "cluster") == 8
     assert metrics.measures(run)["cost_cluster_usd"] is None
 
 
@@ -63,7 +78,7 @@ def test_prices_of_the_catalogue_are_unknown_in_runs_of_an_older_schema(run_file
 @pytest.mark.parametrize(("kind", "per", "near"), [("sopt", "gpu", "spot"), ("spot", "nodes", "node")])
 def test_a_misspelt_kind_or_unit_is_an_error_with_the_nearest(hours, kind, per, near):
     with pytest.raises(RunError, match=f"did you mean '{near}'"):
-        cost(hours.load(), kind, per)
+        cost_usd(hours.load(), kind, per)
 
 
 @relaxed
@@ -72,7 +87,7 @@ def test_gpus_cost_no_more_than_their_nodes_and_these_no_more_than_the_cluster(r
     """And each is what a look at each second has."""
     files = small_run(run_files(f"cost{seed}"), seed)
     run = files.load()
-    gpu, node, cluster = (cost(run, None, per) for per in UNITS)
+    gpu, node, cluster = (cost_usd(run, None, per) for per in UNITS)
     assert gpu <= node + 1e-12
     assert node <= cluster + 1e-12
     looked = dict.fromkeys(UNITS, 0.0)
@@ -114,7 +129,7 @@ def test_a_node_that_is_away_draws_nothing(run_files):
     run = run_files().node(gpus=1, down=[0.0], up=[1800.0]).job("a", 0, 3600)
     run.nodes[0] |= {"busy_w": 100.0, "idle_w": 100.0}
     run.segment("a", 1800, 3600, [0], end_reason="horizon")
-    run.of("a")["state"] = "unfinished"
+    run.of("a").update(state="unfinished", reason="still running at the horizon", end_s=None)
     assert energy_kwh(run.load()) == pytest.approx(0.05)
 
 
@@ -132,8 +147,8 @@ def test_p40_events_that_share_a_time_add_no_energy_and_no_nan(run_files):
 @relaxed
 @given(seed=st.integers(0, 10_000))
 def test_energy_of_jobs_is_that_of_held_gpus(run_files, seed):
-    run = small_run(run_files(f"energy{seed}"), seed).load()
+    run = small_run(run_files(f"energy{seed}"), seed).in_memory()
     assert metrics.per_job(run)["energy_kwh"].sum() == pytest.approx(energy_held_kwh(run), rel=1e-12)
-    assert metrics.per_job(run)["cost_usd"].sum() == pytest.approx(cost(run), rel=1e-12)
+    assert metrics.per_job(run)["cost_usd"].sum() == pytest.approx(cost_usd(run), rel=1e-12)
     held, there = metrics.held_gpu_s(run).sum(), metrics.capacity_gpu_s(run).sum()
     assert energy_kwh(run) == pytest.approx((300 * held + 50 * (there - held)) / 3.6e6, rel=1e-12)

@@ -21,7 +21,7 @@ def test_a_job_that_never_waited_only_ran(story):
     (span,) = explain(story.load(), "a")
     assert (span.kind, span.begin_s, span.end_s) == ("ran", 0, 10)
     assert (span.gpus, span.nodes, span.gpu_ids, span.types) == (2, (0,), (0, 1), ("V100",))
-    assert span.text == "ran 10.0 s on 2 GPUs of V100 on node 0 at 1 s of work a second; then it was done"
+    assert span.text == "ran 10.0 s on 2 GPUs of V100 on node 0 at its recorded speed; then it was done"
 
 
 def test_a_preempted_job_names_who_took_its_gpus_at_that_instant(run_files):
@@ -31,9 +31,9 @@ def test_a_preempted_job_names_who_took_its_gpus_at_that_instant(run_files):
     run.segment("urgent", 10, 15, [1]).segment("other", 12, 17, [0])
     run.segment("long", 17, 117, [0, 1], overhead_s=6)
     first, waited, last = explain(run.load(), "long")
-    assert first.taken_by == ("urgent",)
+    assert first.taken_by == (("urgent", 1.0),)
     assert first.lost_s == 4
-    assert "preempted: urgent took its GPUs; the work of 4.0 s was lost" in first.text
+    assert "preempted: urgent (1 GPU) took its GPUs; the work of 4.0 s was lost" in first.text
     assert (waited.kind, waited.begin_s, waited.end_s) == ("waited", 10, 17)
     assert last.overhead_s == 6
     assert "the first 6.0 s of it to restart" in last.text
@@ -67,7 +67,7 @@ def test_gpus_given_back_and_taken_at_one_instant_were_never_free(run_files):
 
 
 def test_gpus_of_a_node_that_is_down_are_not_free(run_files):
-    run = run_files().node("V100", 4, down=[5.0], up=[50.0]).job("a", 10, 5).job("b", 0, 1)
+    run = run_files().node("V100", 4, down=[5.0], up=[50.0]).job("b", 0, 1).job("a", 10, 5)
     run.segment("b", 0, 1, [0]).segment("a", 50, 55, [0])
     waited = explain(run.load(), "a")[0]
     assert (waited.free, waited.free_node) == (0, 0)
@@ -96,7 +96,7 @@ def test_a_wait_counts_who_waited_beside_it_and_who_overtook_it(run_files):
 def test_a_failed_node_is_named(story):
     ran, waited, again = explain(story.load(), "e")[1:]
     assert (ran.end_reason, ran.failed_nodes, ran.lost_s) == ("node_failed", (0,), 10)
-    assert "then node 0 failed or left; the work of 10.0 s was lost" in ran.text
+    assert "then node 0 failed or left (node_failed); the work of 10.0 s was lost" in ran.text
     assert (waited.kind, waited.begin_s, waited.end_s) == ("waited", 50, 60)
     assert again.end_reason == "done"
 
@@ -105,7 +105,7 @@ def test_a_moved_job_says_where_to(run_files):
     run = run_files().node("V100", 2).node("T4", 2).job("a", 0, 20)
     run.segment("a", 0, 5, [0], end_reason="migrated").segment("a", 5, 20, [2])
     first, second = explain(run.load(), "a")
-    assert "then it was moved to 1 GPU of node 1" in first.text
+    assert "then it was moved to 1 GPU of node 1 (migrated)" in first.text
     assert second.types == ("T4",)
 
 
@@ -117,12 +117,54 @@ def test_a_resized_job_says_to_how_many(run_files):
 
 @pytest.mark.parametrize(
     ("reason", "words"),
-    [("failed", "this attempt failed"), ("respeed", "a neighbour came or went"), ("horizon", "the run was stopped")],
+    [("failed", "this attempt failed"), ("respeed", "its speed changed (respeed)"),
+     ("horizon", "the run was stopped (horizon)")],
 )
 def test_other_ends_have_their_words(run_files, reason, words):
     run = run_files().node("V100", 1).job("a", 0, 20, state="unfinished")
     run.segment("a", 0, 5, [0], end_reason=reason)
     assert words in explain(run.load(), "a")[0].text
+
+
+def slow(run_files, unit="s"):
+    """A job recorded at 1 000 units in 100 s runs 5 s of restart and 400 s at a quarter of that speed."""
+    run = run_files().node("T4", 1).job("a", 0, 100)
+    run.info["work"]["unit"] = unit
+    run.segment("a", 10, 415, [0], overhead_s=5)
+    run.of("a")["work_total"] = 1000.0
+    run.stretch("a").update(rate=2.5, work_done=1000.0)
+    return run.load()
+
+
+def test_a_speed_is_that_of_the_record(run_files):
+    span = explain(slow(run_files, "iterations"), "a")[-1]
+    assert span.speed == 0.25
+    assert "of T4 on node 0 at 0.25 of its recorded speed (2.5 iterations a second)" in span.text
+
+
+def test_a_job_in_sum_is_what_it_waited_and_how_fast_it_ran(run_files):
+    assert told(slow(run_files), "a")[0] == (
+        "JCT 6 min 55 s: waited 10.0 s, ran 6 min 45 s on T4 at 0.25 of its recorded speed, 5.0 s of it to restart; "
+        "its recorded run time is 1 min 40 s."
+    )
+
+
+def test_a_job_of_no_recorded_run_time_has_a_rate_and_no_speed(run_files):
+    run = run_files().node("T4", 1).job("a", 0, 0)
+    run.segment("a", 0, 1, [0])
+    (span,) = explain(run.load(), "a")
+    assert span.speed is None
+    assert "at 1 s of work a second" in span.text
+    assert told(run.load(), "a")[0] == "JCT 1.0 s: never waited, ran 1.0 s on T4; its recorded run time is 0.0 s."
+
+
+def test_a_job_that_did_not_finish_has_no_sum(story):
+    assert told(story.load(), "g")[0].startswith("+0.0 s: waited")
+
+
+def test_a_job_that_failed_failed(run_files):
+    run = run_files().node("V100", 1).job("a", 0, 10, state="failed")
+    assert explain(run.segment("a", 0, 10, [0]).load(), "a")[0].text.endswith("; then it failed")
 
 
 def test_a_killed_job_was_killed(story):
@@ -162,7 +204,8 @@ def test_a_job_that_is_not_there_is_refused_with_the_nearest(story):
 
 def test_told_counts_time_from_the_submit(story):
     lines = told(story.load(), "e")
-    assert lines[0].startswith("+0.0 s: waited 8.0 s for 1 GPU of V100")
+    assert lines[0].startswith("JCT 2 min 8 s: waited 18.0 s, ran 1 min 50 s on V100 at its recorded speed")
+    assert lines[1].startswith("+0.0 s: waited 8.0 s for 1 GPU of V100")
     assert lines[-1].startswith("+58.0 s: ran 1 min 10 s")
 
 

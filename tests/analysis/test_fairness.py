@@ -159,3 +159,8 @@ def test_jain_over_users_clusters_and_jobs(run_files):
     assert row["jain_user_gpu_s"] == pytest.approx(16 / (2 * 10))
     assert row["jain_vc_gpu_s"] == 1
     assert row["jain_speed"] == pytest.approx(1.5**2 / (2 * 1.25))
+
+
+def test_a_job_that_asks_for_a_type_that_is_not_there_has_no_rho(run_files):
+    run = run_files().node("V100").job("a", 0, 10).job("b", 0, 10, gpu_type="T4", state="unfinished", reason="waits")
+    assert rho(run.segment("a", 0, 10, [0]).load()).tolist() == pytest.approx([1, np.nan], nan_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -15,10 +16,12 @@ import pytest
 
 from analysis import figures
 from analysis.drawing import distribution, overtime, tradeoff
-from analysis.drawing.gantt import gantt
-from analysis.drawing.style import save
+from analysis.drawing.gantt import gantt, tints
+from analysis.drawing.style import FORMATS, log_scale, new_figure, save, style
 from analysis.metrics import cost_usd, jct_s
 from analysis.run import RunError
+from analysis.window import windowed
+from traces.errors import HetsimError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,10 +36,10 @@ def test_draw_all_writes_each_figure_in_each_format(story, tmp_path):
 
 def test_the_same_run_gives_the_same_bytes_in_another_process(story, tmp_path):
     run = story.load()
-    first = figures.draw_all([run], tmp_path / "one")
+    first = figures.draw_all([run], tmp_path / "one", FORMATS)
     code = (
         "import sys; from analysis.figures import draw_all; from analysis.run import load_run; "
-        "draw_all([load_run(sys.argv[1])], sys.argv[2])"
+        "draw_all([load_run(sys.argv[1])], sys.argv[2], ['png', 'pdf', 'svg'])"
     )
     subprocess.run(
         [sys.executable, "-c", code, str(run.path), str(tmp_path / "two")],
@@ -46,6 +49,41 @@ def test_the_same_run_gives_the_same_bytes_in_another_process(story, tmp_path):
     )
     for file in first:
         assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes(), file.name
+
+
+def test_a_dollar_in_a_name_is_text_in_every_figure(story, tmp_path):
+    odd = "$x_{$"
+    story.info["policy"] = odd
+    for table, names in ((story.nodes, ["gpu_type"]), (story.jobs, ["job_id", "user", "vc", "model", "gpu_type"]),
+                         (story.segments, ["job_id"]), (story.plans, ["job_id", "gpu_type", "schedule"])):
+        for row in table:
+            row.update({name: "|".join(f"{odd} {one.upper()}" if one else "" for one in row[name].split("|"))
+                        for name in names})
+    run = story.load()
+    every = [*figures.FIGURES, "gantt"]
+    assert len(figures.draw_all([run, run], tmp_path, FORMATS, every)) == 3 * (len(every) + 1)
+    assert figures.draw_plan(run, f"{odd} A", tmp_path)
+
+
+@pytest.mark.parametrize(("low", "high", "words"), [
+    (1, 1e7, {0: "1", 3: "1,000", 4: "10⁴", 7: "10⁷"}),
+    (1e-6, 10, {-6: "10⁻⁶", -2: "0.01", 1: "10"}),
+    (100, 300, {2: "100", round(math.log10(200), 9): "200"}),
+    (2e4, 6e4, {round(math.log10(3e4), 9): "3×10⁴"}),
+])  # fmt: skip
+def test_powers_stand_along_a_logarithmic_axis_where_matplotlib_has_them_without_mathematics(low, high, words):
+    def said(drawn):
+        with style():
+            figure, (axes,) = new_figure()
+            drawn(axes)
+            axes.set_xlim(low, high)
+            figure.canvas.draw()
+            ticks = [*axes.xaxis.get_major_ticks(), *axes.xaxis.get_minor_ticks()]
+            return {tick.get_loc(): tick.label1.get_text() for tick in ticks if tick.label1.get_text()}
+
+    ours, theirs = said(lambda axes: log_scale(axes, "x")), said(lambda axes: axes.set_xscale("log"))
+    assert set(ours) == set(theirs)
+    assert {round(math.log10(at), 9): text for at, text in ours.items()}.items() >= words.items()
 
 
 def test_pdf_embeds_truetype_fonts_and_no_date(story, tmp_path):
@@ -103,7 +141,9 @@ def test_cost_bars_add_up_and_say_what_is_unknown(story, run_files):
     run = story.load()
     (axes,) = tradeoff.cost_bars([run]).axes
     assert sum(p.get_width() for p in axes.patches) == pytest.approx(cost_usd(run), rel=1e-12)
-    unknown = run_files("u").node("T4", 1, None).job("a", 0, 3600).segment("a", 0, 3600, [0]).load()
+    # K80 has no price either, but nobody held one.
+    unknown = run_files("u").node("T4", 1, None).node("K80", 1, None)
+    unknown = unknown.job("a", 0, 3600).segment("a", 0, 3600, [0]).load()
     (axes,) = tradeoff.cost_bars([unknown]).axes
     assert [t.get_text() for t in axes.texts] == [" ≥ 0.00"]
     assert axes.get_figure().get_supxlabel() == "price unknown: 1.00 GPU-h of T4"
@@ -119,16 +159,37 @@ def test_gantt_draws_each_stretch_in_its_place(story):
     assert [p.get_extents().bounds for p in overheads.get_paths()] == [(20.0, 3.0, 2.0, 0.5)]
 
 
+def test_neighbours_on_a_gantt_chart_have_different_colours(many_jobs):
+    axes = gantt(many_jobs(300, nodes=6).load()).axes[0]
+    bars = axes.collections[0]
+    boxes = np.array([np.concatenate((p.vertices.min(0), p.vertices.max(0))) for p in bars.get_paths()])
+    colours = [tuple(colour) for colour in bars.get_facecolors()]
+    assert len(set(colours)) == 8, "all are used"
+    x0, y0, x1, y1 = (boxes[:, k] for k in range(4))
+    touching = 0
+    for i in range(len(boxes)):
+        same_gpus = (y0 < y1[i]) & (y1 > y0[i]) & (x0 == x1[i])
+        same_time = (x0 < x1[i]) & (x1 > x0[i]) & (y0 == y1[i])
+        for k in np.flatnonzero(same_gpus | same_time):
+            touching += 1
+            assert colours[i] != colours[k], (boxes[i], boxes[k])
+    assert touching > 300
+
+
+def test_a_wide_job_and_the_nine_that_follow_on_its_gpus_are_told_apart():
+    begin = np.array([0.0] + [1.0] * 9)
+    box = np.array([[0.0, 9.0]] + [[float(k), k + 1.0] for k in range(9)])
+    tint = tints(begin, begin + 1, box, np.arange(10))
+    assert all(tint[k] != tint[0] for k in range(1, 10))
+    assert all(tint[k] != tint[k + 1] for k in range(1, 9))
+
+
 def test_gantt_refuses_what_it_cannot_draw(story, many_jobs, monkeypatch):
     run = story.load()
-    with pytest.raises(RunError, match="window"):
-        gantt(run, 50, 50)
-    with pytest.raises(RunError, match="unknown rows"):
-        gantt(run, rows="rack")
     monkeypatch.setattr("analysis.drawing.gantt.MAX_GANTT_BARS", 3)
     with pytest.raises(RunError, match="too many stretches"):
         gantt(run)
-    assert len(gantt(run, 110, 140).axes[0].collections[0].get_paths()) == 2
+    assert len(gantt(windowed(run, 110, 140)).axes[0].collections[0].get_paths()) == 2
 
 
 def test_many_runs_and_empty_ones_can_be_drawn(run_files, tmp_path):
@@ -143,10 +204,20 @@ def test_many_runs_and_empty_ones_can_be_drawn(run_files, tmp_path):
 
 def test_wrong_formats_and_folders_are_said(story, tmp_path):
     run = story.load()
-    with pytest.raises(RunError, match="unknown figure format; got 'jpg'; allowed: png, pdf"):
+    with pytest.raises(RunError, match="unknown figure format; got 'jpg'; allowed: png, pdf, svg"):
         figures.draw_all([run], tmp_path, ["jpg"])
     with pytest.raises(RunError, match="no runs"):
         figures.draw_all([], tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="cannot be written"):
+    with pytest.raises(HetsimError, match=r"file/jct_cdf\.png: the file cannot be written"):
         figures.draw_all([run], tmp_path / "file", ["png"])
+
+
+def test_figures_that_are_there_stay_unless_forced(story, tmp_path):
+    run, mine = story.load(), tmp_path / "queue.png"
+    mine.write_text("mine")
+    with pytest.raises(HetsimError, match=r"queue\.png: the file is there already"):
+        figures.draw_all([run], tmp_path, ["png"], ["cost", "queue"])
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir() if file.is_file()] == [("queue.png", "mine")]
+    figures.draw_all([run], tmp_path, ["png"], ["cost", "queue"], force=True)
+    assert mine.read_bytes().startswith(b"\x89PNG")

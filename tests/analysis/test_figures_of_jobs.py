@@ -7,12 +7,13 @@ import pytest
 from matplotlib.transforms import Bbox
 
 from analysis import figures
-from analysis.drawing.distribution import curve, queueing, rho_cdf
-from analysis.drawing.overtime import overview
+from analysis.drawing.distribution import curve, jct_cdf, queueing, rho_cdf, wait_classes
+from analysis.drawing.overtime import held_panels, overview, queue_over_time, queue_panels, utilisation_over_time
 from analysis.drawing.planfigure import plan_of
 from analysis.drawing.style import WIDTHS_IN
 from analysis.drawing.tradeoff import pareto
 from analysis.metrics import finished, per_job, queue_s
+from analysis.report import charts
 from analysis.run import RunError
 from analysis.window import windowed
 
@@ -71,19 +72,103 @@ def test_a_thinned_curve_keeps_its_ends_and_is_never_off_by_more_than_a_step():
     assert np.abs(share[1:] - exact).max() < 1e-12
 
 
-def test_an_unknown_price_is_an_arrow_and_on_no_front(run_files):
-    def run(name, price, length):
-        files = run_files(name).node("V100", 1, price).job("a", 0, length).segment("a", 0, length, [0])
-        files.info["policy"] = name
-        return files.load()
+def priced(run_files, name: str, price: float | None, length_s: float):
+    files = run_files(name).node("V100", 1, price).job("a", 0, length_s).segment("a", 0, length_s, [0])
+    files.info["policy"] = name
+    return files.load()
 
-    (axes,) = pareto([run("dear", 9.0, 100), run("cheap", 1.0, 200), run("bad", 9.0, 200), run("dark", None, 50)]).axes
+
+def marks(axes) -> dict[str, str]:
+    return {line.get_label(): line.get_fillstyle() for line in axes.lines if line.get_marker() != "None"}
+
+
+def test_an_unknown_price_is_an_arrow_and_on_no_front(run_files):
+    known = [priced(run_files, *of) for of in (("dear", 9.0, 100), ("cheap", 1.0, 200), ("bad", 9.0, 200))]
+    (axes,) = pareto([*known, priced(run_files, "dark", None, 300)]).axes
     step = next(line for line in axes.lines if line.get_label() == "Pareto front")
     assert step.get_ydata().tolist() == pytest.approx([9 * 100 / 3600, 200 / 3600])
     assert len([text for text in axes.texts if text.arrow_patch is not None]) == 1
-    marks = {line.get_label(): line.get_fillstyle() for line in axes.lines if line.get_marker() != "None"}
-    assert marks == {"dear": "full", "cheap": "full", "bad": "full", "dark": "none"}
-    assert "unknown" in axes.get_figure().get_supxlabel()
+    assert marks(axes) == {"dear": "full", "cheap": "full", "bad": "full", "dark": "none"}
+    foot = axes.get_figure().get_supxlabel()
+    assert "unknown" in foot and "half filled" not in foot
+
+
+def test_a_run_of_unknown_price_leaves_it_open_whether_slower_ones_are_on_the_front(run_files):
+    runs = [("fast", 9.0, 50), ("dear", 9.0, 100), ("bad", 9.0, 200), ("dark", None, 80)]
+    (axes,) = pareto([priced(run_files, *of) for of in runs]).axes
+    assert marks(axes) == {"fast": "full", "dear": "full", "bad": "full", "dark": "none"}, "only 'fast' is on it anyway"
+    (axes,) = pareto([priced(run_files, *of) for of in (*runs, ("cheap", 1.0, 150))]).axes
+    assert marks(axes)["cheap"] == "left" and marks(axes)["fast"] == "full"
+    assert "half filled" in axes.get_figure().get_supxlabel().replace("\n", " ")
+
+
+def test_seeds_of_one_policy_share_a_look_and_an_entry_of_the_legend(many_jobs, run_files):
+    def run(policy, seed, load=0.7):
+        files = run_files(f"{policy}-{seed}-{load}").node(gpus=1).job("a", 0, 9 + seed).segment("a", 0, 9 + seed, [0])
+        files.info |= {"policy": policy, "seed": seed, "config": {"load": load, "seed": seed}}
+        return files.load()
+
+    runs = [run(policy, seed) for seed in (0, 1, 2) for policy in ("fifo", "srtf")]
+    for draw in (jct_cdf, rho_cdf, queueing, utilisation_over_time, queue_over_time, overview):
+        figure = draw(runs)
+        (above,) = figure.legends
+        assert [text.get_text() for text in above.get_texts()] == ["fifo, 3 seeds", "srtf, 3 seeds"], draw
+    colours = [line.get_color() for line in jct_cdf(runs).axes[0].lines]
+    assert colours == colours[:2] * 3 and colours[0] != colours[1]
+    apart = [run("fifo", 0, load) for load in (0.5, 0.9)]
+    assert len({line.get_color() for line in jct_cdf(apart).axes[0].lines}) == 2, "another load is no other seed"
+    assert len({line.get_color() for line in jct_cdf(apart[:1] * 2).axes[0].lines}) == 2, "nor is the run itself"
+    (axes,) = pareto(runs).axes
+    assert len([line for line in axes.lines if line.get_marker() != "None"]) == 6
+
+
+def test_where_nobody_waits_the_mean_is_marked(run_files):
+    run = run_files().node(gpus=1).job("a", 0, 9).segment("a", 0, 9, [0]).job("b", 0, 9).segment("b", 9, 18, [0])
+    (axes,) = queueing([run.load()]).axes
+    assert [line.get_ydata().tolist() for line in axes.lines if line.get_marker() == "D"] == [[4.5]]
+    assert "diamond: mean" in axes.get_figure().get_supxlabel()
+
+
+@pytest.mark.parametrize("draw", [jct_cdf, queueing, rho_cdf])
+def test_jobs_that_had_not_left_are_told_at_the_foot(draw, story, run_files):
+    run = story.load()
+    assert "as they had not left (jobs): fifo 2 of 7" in draw([run]).get_supxlabel()
+    done = run_files().node(gpus=1).job("a", 0, 9).segment("a", 0, 9, [0]).load()
+    assert "had not left" not in draw([done]).get_supxlabel()
+    foot = draw([windowed(run, 0, 30)]).get_supxlabel().replace("\n", " ")
+    assert "not drawn, as they had not left (jobs): fifo 2 of 5" in foot
+
+
+def test_the_page_and_the_figures_show_the_same_boxes_and_panels(many_jobs, story):
+    runs = [many_jobs(200, nodes=6).load(), story.load()]
+    page = charts.waits(runs)
+    names, rows = wait_classes(runs)
+    waited = queue_s(runs[0])[(runs[0].jobs["num_gpus"] == 2).to_numpy()]
+    box = rows[0][names.index("2")]
+    assert box is not None and (box.mean_s, box.jobs) == (pytest.approx(waited.mean()), len(waited))
+    assert page["classes"] == names
+    assert page["runs"][0][names.index("2")]["at"] == pytest.approx(box.at_s, abs=0.01)
+
+
+def test_a_run_has_no_line_in_the_panel_of_a_type_that_it_lacks(story, run_files):
+    runs = [run_files().node("V100", 1).job("a", 0, 9).segment("a", 0, 9, [0]).load(), story.load()]
+    held = held_panels(runs)
+    assert {name: [frame is not None for frame in frames] for name, frames in held.items()} == {
+        "V100": [True, True], "T4": [False, True]}
+    assert len(utilisation_over_time(runs).axes[1].lines) == 1, "no line where a run has none of the type"
+
+
+def test_types_that_the_cluster_lacks_make_no_panel(run_files):
+    run = run_files().node("V100", 1).job("a", 0, 5).segment("a", 0, 5, [0])
+    run.job("b", 0, 5, gpu_type="A100", state="rejected", reason="no such type")
+    assert list(queue_panels([run.load()])) == ["any GPU type"]
+
+
+def test_a_window_ends_as_it_was_not_with_all_given_back(story):
+    run = story.load()
+    window = windowed(run, 0, 15)
+    (first, _) = utilisation_over_time([window]).axes
+    assert first.lines[0].get_ydata()[-1] == 0.5, "e holds one of two"
 
 
 def test_the_overview_has_all_types_above_and_all_that_wait_below(story):

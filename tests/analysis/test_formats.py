@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.formats import FORMATS, cell, formatted, header, latex, markdown, significant
+from analysis.formats import FORMATS, cell, formatted, header, latex, markdown, significant, span, value
 from analysis.run import RunError
 
 POLICIES = pd.Index(["max_min_fairness", "a|b & c", "[x] {y} ~^\\ #1 $2 ρ ± × –"], name="policy")
@@ -169,6 +169,8 @@ def test_an_empty_table_has_its_header(table):
         ("held_gpu_h", "held (GPU-h)"),
         ("peak_mib", "peak (MiB)"),
         ("energy_kwh", "energy (kWh)"),
+        ("gpu_s", "GPU-s"),
+        ("samples_per_s", "samples (1/s)"),
         ("p95 (%)", "p95 (%)"),
         ("max_min_fairness", "max_min_fairness"),
     ],
@@ -195,6 +197,29 @@ def test_four_digits_that_count(value, shown):
 )  # fmt: skip
 def test_cells(value, shown):
     assert cell(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("number", "unit", "shown"),
+    [
+        (None, "s", "–"), (None, "USD", "unknown"), (None, "kWh", "unknown"), (np.nan, "USD", "unknown"),
+        (None, "", "–"),
+        (16430.25, "s", "16,430.2"), (0.0, "s", "0.0"), (153877.7, "USD", "153,877.70"), (0.21657, "share", "21.7 %"),
+        (21.657, "%", "21.7"), (100.4, "MiB", "100"), (5000, "", "5,000"), (61137.3, "GPU-h", "61,137"),
+        (0.0475, "GPU-h", "0.04750"), (1.28, "", "1.280"), (float("inf"), "s", "∞"), (-725.0, "s", "-725.0"),
+    ],
+)  # fmt: skip
+def test_a_measure_has_the_decimals_of_its_unit(number, unit, shown):
+    assert value(number, unit) == shown
+
+
+@pytest.mark.parametrize(
+    ("time_s", "shown"),
+    [(None, "–"), (59.94, "59.9"), (59.96, "60.0 (1 min 0 s)"), (-725.0, "-725.0 (-12 min 5 s)"),
+     (16430.2, "16,430.2 (4 h 34 min)"), (float("inf"), "∞")],
+)  # fmt: skip
+def test_a_time_has_words_beside_it_from_a_minute(time_s, shown):
+    assert span(time_s) == shown
 
 
 def test_an_unknown_format_is_refused_with_the_nearest(table):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from analysis import metrics
 from analysis.measure.jobtimes import of_jobs
-from analysis.measure.occupancy import fragmented_gpu_s, free_gpu_s, partly_free_gpu_s, stranded_gpu_s
+from analysis.measure.occupancy import fragmented_gpu_s, free_gpu_s, node_states, partly_free_gpu_s, stranded_gpu_s
 from analysis.measure.series import queue_length
 from analysis.run import Run
 from tests.analysis.smallruns import HORIZON_S, free_at, small_run, waits_at
@@ -33,12 +35,12 @@ def test_measures_are_those_that_are_defined_in_order_and_are_json(story):
 
 
 def test_how_jobs_ended_is_told_apart(story):
-    """Of seven jobs three are done and one was killed; `summary` calls all four done."""
+    """Of seven jobs three are done and one was killed; all four finished."""
     run = story.load()
     row = metrics.measures(run)
     states = ("jobs", "jobs_finished", "jobs_done", "jobs_killed", "jobs_failed", "jobs_rejected", "jobs_unfinished")
     assert [row[name] for name in states] == [7, 4, 3, 1, 0, 1, 2]
-    assert metrics.summary(run)["jobs_done"] == 4
+    assert metrics.summary(run)["jobs_finished"] == 4
 
 
 def test_the_story_in_measures(story):
@@ -96,6 +98,28 @@ def test_an_attempt_that_failed_in_the_trace_is_no_waste_but_its_restart_is(run_
     assert metrics.wasted_gpu_s(run.load()) == {"overhead": 3, "lost": 0}
 
 
+def test_the_modelled_load_is_the_load_asked_for(tmp_path):
+    """Work in iterations: recorded durations on old GPUs say 0.6 where 1.5 was asked for, and run.json tells why."""
+    from analysis.tables import notices
+    from sim.config import load_config
+    from sim.replay import Replay
+
+    def played(work):
+        asked = {"policy": "fifo", "trace": "philly", "jobs": 60, "cluster": "k80:10x8", "load": 1.5, "work": work}
+        result = Replay(load_config(None, asked)).play()
+        return Run(tmp_path, result.tables, result.info, result.timing)
+
+    run = played("iterations")
+    row = metrics.measures(run)
+    assert row["jobs_rejected"] == 0
+    assert row["modelled_load"] == pytest.approx(1.5, rel=1e-9)
+    assert row["offered_load_span"] == pytest.approx(1.5 * run.info["work"]["worth_gpus"] / 80, rel=1e-9)
+    assert row["offered_load_span"] < 1
+    assert any(text.startswith("Offered load is 1.50 by modelled speed") for text in notices(run))
+    recorded = metrics.measures(played("recorded"))
+    assert (recorded["modelled_load"], recorded["offered_load_span"]) == (None, pytest.approx(1.5, rel=1e-9))
+
+
 def test_the_engine_s_replay_of_attempts_and_failures_is_accounted_for(tmp_path):
     """What the engine writes: overheads and work lost to failing nodes are the waste, attempts are not."""
     from sim.config import load_config
@@ -123,7 +147,7 @@ def test_overhead_longer_than_the_segment_is_the_segment(run_files):
 @given(seed=st.integers(0, 10_000))
 def test_lasting_work_is_what_the_job_has_in_the_end(run_files, seed):
     """Lasting work at each segment's rate adds up to ``sum(work_done - work_lost)``; the parts to the time held."""
-    run = small_run(run_files(f"lost{seed}"), seed).load()
+    run = small_run(run_files(f"lost{seed}"), seed).in_memory()
     spent, length = metrics.work(run), (run.segments["end_s"] - run.segments["begin_s"]).to_numpy()
     assert spent.overhead_s + spent.lost_s + spent.lasting_s == pytest.approx(length, abs=1e-9)
     assert all((part >= -1e-9).all() for part in (spent.overhead_s, spent.lost_s, spent.lasting_s))
@@ -261,7 +285,7 @@ def test_by_type_has_a_row_a_type(story):
     table = metrics.by_type(story.load())
     assert table.index.tolist() == ["V100", "T4"]
     assert table["gpus"].tolist() == [2, 2]
-    assert table["utilisation"].tolist() == [130 / 260, 41 / 280]
+    assert table["utilisation_share"].tolist() == [130 / 260, 41 / 280]
     assert table["cost_usd"].tolist() == pytest.approx([130 * 2 / 3600, 41 / 3600])
 
 
@@ -316,9 +340,56 @@ def test_little_law_and_the_mean_wait_of_an_m_m_1_queue(run_files):
     assert waiting == pytest.approx(20_000 / row["window_s"] * row["queue_mean_s"], rel=1e-9)
 
 
-def test_the_page_of_metrics_has_the_table_of_measures():
-    from pathlib import Path
+def test_what_is_asked_of_a_run_twice_is_worked_out_once_and_cannot_be_spoilt(story):
+    run = story.load()
+    assert node_states(run) is node_states(run)
+    assert node_states(run) is not node_states(story.load())
+    asked = metrics.per_job(run)
+    before = asked["jct_s"].tolist()
+    asked["jct_s"] = 0.0
+    asked["mine"] = 1
+    assert (metrics.per_job(run)["jct_s"].dropna().tolist(), "mine" in metrics.per_job(run)) == (
+        [one for one in before if not np.isnan(one)], False)
+    assert metrics.per_job(run, "max")["rho"].tolist() != metrics.per_job(run, "mean")["rho"].tolist()
 
+
+def test_summary_says_what_the_measures_say(story):
+    run = story.load()
+    row, summary = metrics.measures(run), metrics.summary(run)
+    shared = [name for name in summary if name in row]
+    assert len(shared) == 10
+    assert [summary[name] for name in shared] == [row[name] for name in shared]
+    assert summary["gpu_hours"] == pytest.approx(row["held_gpu_h"])
+    assert summary["utilisation"]["all"] == row["utilisation_share"]
+
+
+def test_a_column_is_called_as_the_measure_that_it_is(story):
+    """Slowdown is JCT / duration, bounded slowdown is bounded, in every table."""
+    run = story.load()
+    job, group = metrics.per_job(run), metrics.by_group(run, "user")
+    assert metrics.slowdown(run).tolist() == pytest.approx(job["slowdown"].tolist(), nan_ok=True)
+    assert metrics.bounded_slowdown(run).tolist() == pytest.approx(job["bounded_slowdown"].tolist(), nan_ok=True)
+    mine = (run.jobs["user"] == "bob").to_numpy()
+    assert group.loc["bob", "bounded_slowdown_mean"] == pytest.approx(job["bounded_slowdown"][mine].mean())
+    for table in (group, metrics.by_type(run)):
+        assert set(table.columns) <= {*metrics.MEASURES, "gpus"}
+
+
+def test_the_page_of_metrics_names_all_that_the_module_exports():
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
+    assert [name for name in metrics.__all__ if not re.search(rf"`{name}[`(]", page)] == []
+
+
+def test_each_measure_has_a_short_name_of_its_own():
+    names = [measure.name for measure in metrics.MEASURES.values()]
+    assert len(set(names)) == len(names)
+    assert all(name and len(name) <= 40 and not name.endswith(("_", " ")) for name in names)
+    labels = {"jct_mean_s": "mean JCT (s)", "makespan_s": "makespan (s)", "utilisation_share": "utilisation",
+              "offered_load": "offered load (recorded)"}
+    assert {key: metrics.MEASURES[key].label for key in labels} == labels
+
+
+def test_the_page_of_metrics_has_the_table_of_measures():
     from analysis.measure.measures import markdown
 
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")

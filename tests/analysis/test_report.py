@@ -24,6 +24,7 @@ from analysis.report.page import page, write_report
 from analysis.report.settings import resolved
 from analysis.run import RunError, load_run
 from analysis.window import windowed
+from traces.errors import HetsimError
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = (
@@ -72,7 +73,10 @@ def two(story, run_files):
     """The story under fifo, and the same trace under a policy that does better at a price that is unknown."""
     other = run_files("other").node("V100", 4, None)
     other.info |= {"policy": "srtf", "estimate": "oracle"}
-    other.jobs = [dict(job, state="done" if job["job_id"] in "abce" else job["state"]) for job in story.jobs]
+    other.jobs = [
+        job | {"state": "done" if job["job_id"] in "abce" else job["state"], "first_start_s": None, "end_s": None}
+        for job in story.jobs
+    ]
     for job, begin, end, gpus in (("a", 0, 10, [0, 1]), ("b", 0, 20, [2]), ("c", 1, 21, [3]), ("e", 10, 110, [0])):
         other.segment(job, begin, end, gpus)
     other.info |= {"start_s": 0.0, "end_s": 140.0}
@@ -135,8 +139,10 @@ def test_names_of_a_trace_stay_text(run_files):
 def test_the_summary_has_the_numbers_with_their_units(two):
     seen, values = Seen(page(two)), measures(two[0])
     assert "2 runs; 7 jobs of memory on hand-made (4 GPUs)" in seen.text
-    assert f"job completion time, mean (s){values['jct_mean_s']:,.2f}" in seen.text
-    assert "cost of GPUs held at the run's own price (USD)" in seen.text
+    assert f"mean JCT (s){values['jct_mean_s']:,.1f}" in seen.text
+    assert f"cost (USD){values['cost_usd']:,.2f}" in seen.text
+    titles = {attributes.get("title") for _, attributes in seen.tags}
+    assert "job completion time, mean: end_s − submit_s" in titles
     assert "GPUs held, T4" in seen.text
 
 
@@ -151,23 +157,114 @@ def test_notices_tell_of_overload_rejections_unknown_prices_and_clairvoyance(two
     assert "Offered load on A10 is 1.50" in Seen(page([busy.load()])).text
 
 
-def test_a_cost_that_is_unknown_is_neither_zero_nor_a_point(two):
+def test_a_cost_of_which_nothing_is_known_is_unknown_and_not_zero(two):
     assert charts.costs(two)["runs"][1]["usd"] == [None, 0.0]
-    assert charts.trade(two, [per_job(run)["jct_s"].to_numpy() for run in two])[1] is None
-    assert re.search(r"cost of GPUs held at the run's own price \(USD\)[\d.]+unknown", Seen(page(two)).text)
+    assert not charts.trade(two, [per_job(run)["jct_s"].to_numpy() for run in two])[1]["known"]
+    assert re.search(r"cost \(USD\)[\d.]+unknown", Seen(page(two)).text)
 
 
-def test_the_comparison_says_better_or_worse_in_words(two):
-    text = Seen(page(two)).text
-    assert "Baseline: fifo, the first run. 4 jobs finished in all runs and are compared, 0 are left out." in text
-    assert re.search(r"JCT, mean \(s\)[\d.]+baseline[\d.]+[\d.]+ % less: (better|within the interval)", text)
+def test_a_cost_that_is_known_in_part_is_at_least_that_everywhere(run_files):
+    runs = []
+    for policy in ("fifo", "srtf"):
+        run = run_files(policy).node("V100", 1, 2.0).node("rtx", 1, None)
+        run.info["policy"] = policy
+        run.job("a", 0, 3600).job("b", 0, 5400).segment("a", 0, 3600, [0]).segment("b", 0, 5400, [1])
+        runs.append(run.load())
+    text = Seen(page(runs)).text
+    assert re.search(r"cost \(USD\)≥ 2.00(1.50*) GPU-h unpriced≥ 2.00\1 GPU-h unpriced", text)
+    for row in ("cost of these jobs", "cost of the whole run"):
+        assert re.search(rf"{row} \(USD\)≥ 2.00(1.50*) GPU-h unpriced≥ 2.00\1 GPU-h unpriced", text)
+    assert "cannot be said" in text
+    assert charts.trade(runs[:1], [np.array([3600.0])]) == [{"jct_s": 3600.0, "cost_usd": 2.0, "known": False}]
+
+
+def test_runs_without_any_known_cost_are_reported(run_files):
+    runs = []
+    for policy in ("fifo", "srtf"):
+        run = run_files(policy).node("rtx", 1, None).job("a", 0, 5).segment("a", 0, 5, [0])
+        run.info["policy"] = policy
+        runs.append(run.load())
+    assert "cost of these jobs (USD)unknownunknown" in Seen(page(runs)).text
+
+
+def queues(run_files, *runs_s):
+    """Policies a, b, … under which 40 jobs never wait and run so long each: a number of seconds, or one for each."""
+    runs = []
+    for k, length_s in enumerate(runs_s):
+        run = run_files(f"r{k}").node("V100", 40)
+        run.info["policy"] = "abc"[k]
+        for i, length in enumerate(np.broadcast_to(length_s, 40).tolist()):
+            run.job(f"j{i}", 0, 100).segment(f"j{i}", 0, length, [i])
+        runs.append(run.load())
+    return runs
+
+
+NOISE_S = 100 + 20 * np.cos(np.pi * np.arange(40)) - 0.5
+"""A mean of 0.5 % less than 100 s, of which nothing is sure."""
+
+
+def test_what_is_better_or_worse_beyond_the_interval_is_said_to_be(run_files):
+    text = Seen(page(queues(run_files, 100, 50))).text
+    assert "JCT, mean (s)100.0" in text
+    assert "50.050.0 % less: better" in text
+    assert "200.0100.0 % more: worse" in Seen(page(queues(run_files, 100, 200))).text
+
+
+def test_what_lies_within_the_interval_is_neither_better_nor_best(run_files):
+    content = page(queues(run_files, 100, NOISE_S))
+    assert "0.5 % less: within the interval" in Seen(content).text
+    assert 'class="best"' not in content
+    assert 'class="better"' not in content
+
+
+def test_a_value_without_an_interval_is_less_and_not_better(run_files):
+    text = Seen(page(queues(run_files, 100, 50))).text
+    assert re.search(r"makespan of the whole run \(s\)[^%]*50\.0 % less(?!:)", text)
+
+
+def best(content):
+    return re.findall(r'title="([^":]*)[^<]*</span></th>[^\n]*?class="best"', content.replace("<tr", "\n<tr"))
+
+
+def test_only_what_is_surely_better_than_each_other_run_is_marked_as_best(run_files):
+    sure = best(page(queues(run_files, 100, 50)))
+    assert sure == ["job completion time, mean", "cost of GPUs held at the run&#x27;s own price"]
+    assert len(best(page(queues(run_files, 100, 50, 80)))) == 2
+    assert best(page(queues(run_files, 100, 100 * NOISE_S / 200, 50))) == []  # better than a, but not than c
+
+
+def test_runs_in_which_other_jobs_finished_are_marked_by_nothing_and_warned_of(run_files):
+    first, second = queues(run_files, 100, 100)
+    run = run_files("less").node("V100", 40)
+    run.info["policy"] = "b"
+    for i in range(40):
+        run.job(f"j{i}", 0, 100, state="done" if i < 30 else "rejected")
+        if i < 30:
+            run.segment(f"j{i}", 0, 50, [i])
+    content = page([first, run.load()])
+    assert best(content) == []
+    assert Seen(content).text.count("Not the same jobs finished under each run (a 40 of 40, b 30 of 40)") == 2
+    assert "10 are left out" in Seen(content).text
+    assert "Not the same jobs" not in Seen(page([first, second])).text
+
+
+def test_one_job_that_is_left_out_is(run_files):
+    short = run_files("short").node("V100", 2)
+    short.info["policy"] = "short"
+    short.job("a", 0, 5).job("b", 0, 5).segment("a", 0, 5, [0]).segment("b", 0, 5, [1])
+    long = run_files("long").node("V100", 2)
+    long.info["policy"] = "long"
+    long.job("a", 0, 5).job("b", 0, 5, state="unfinished").segment("a", 0, 5, [0])
+    text = Seen(page([short.load(), long.load()])).text
+    assert "1 job finished in all runs and is compared, 1 is left out." in text
 
 
 def test_runs_of_different_traces_are_reported_and_not_compared(two, run_files):
     other = run_files("third").node("V100", 1).job("z", 0, 5).segment("z", 0, 5, [0])
     other.info["trace"]["hash"] = "h2"
     text = Seen(page([two[0], other.load()])).text
-    assert "Not compared job by job" in text
+    assert "Not compared job by job: the runs replayed different traces; got trace hashes h1 and h2." in text
+    assert "--different-traces" not in text  # the report has no such option
     assert "2 runs; 1 to 7 jobs" in text
 
 
@@ -232,7 +329,7 @@ def test_boxes_of_waits_by_gpus_asked_for(run_files):
     for i, (gpus, wait) in enumerate([(1, 0), (1, 10), (2, 20), (4, 30), (4, 50)]):
         run.job(f"j{i}", 100 * i, 5, gpus).segment(f"j{i}", 100 * i + wait, 100 * i + wait + 5, list(range(gpus)))
     run = run.load()
-    boxes = charts.waits([run], [per_job(run)["queue_s"].to_numpy()])
+    boxes = charts.waits([run])
     assert boxes["classes"] == ["1", "2", "4"]
     one, two, four = boxes["runs"][0]
     assert (one["mean"], one["jobs"], one["at"][2]) == (5, 2, 5)
@@ -295,13 +392,35 @@ def test_a_window_counts_only_the_jobs_submitted_in_it(story):
     content = page([run])
     table = unpacked(re.search(r'id="job-data">([^<]*)<', content)[1])["tables"][0]
     assert sorted(table["job_id"]["values"]) == ["c", "d", "e", "f"]
-    assert "Measured from 1 s to 130 s" in Seen(content).text
+    assert Seen(content).text.count("Measured from 1 s to 130 s") == 1
+    assert "since the window's begin" in Seen(content).text
+    assert "Submitted: since the window's begin." in Seen(content).text
+
+
+def test_a_window_of_several_runs_is_told_once_with_what_differs(run_files):
+    late = [np.repeat([50, 100], [40 - n, n]) for n in (3, 1, 3)]
+    runs = [windowed(run, 0.0, 75.0) for run in queues(run_files, *late)]
+    text = Seen(page(runs)).text
+    assert text.count("Measured from 0 s to 75 s on the trace's clock: the 40 jobs submitted in it count.") == 1
+    assert text.count("had not left when it closed: a 3, b 1, c 3.") == 1
+    assert "when it opened" not in text
+    assert "when the measuring window ended" not in text.split("Comparison")[1]
+    assert "makespan in the window" in text
+
+
+def test_a_set_of_types_for_which_nobody_waits_is_no_panel(story, run_files):
+    run = run_files("lacks").node("V100", 1).job("a", 0, 5).job("b", 0, 5)
+    run.job("c", 0, 5, gpu_type="H100", state="rejected", reason="no such type")
+    run.segment("a", 0, 5, [0]).segment("b", 5, 10, [0])
+    assert [panel["title"] for panel in charts.queue_over_time([run.load()])["panels"]] == ["any GPU type"]
+    quiet = run_files("quiet").node("V100", 1).job("a", 0, 5).segment("a", 0, 5, [0])
+    assert len(charts.queue_over_time([quiet.load()])["panels"]) == 1
 
 
 def test_a_file_that_is_there_stays_unless_forced(story, tmp_path):
     file, run = tmp_path / "report.html", story.load()
     file.write_text("mine")
-    with pytest.raises(RunError, match="there already"):
+    with pytest.raises(HetsimError, match="there already"):
         write_report([run], file)
     assert file.read_text() == "mine"
     write_report([run], file, force=True)
@@ -311,7 +430,7 @@ def test_a_file_that_is_there_stays_unless_forced(story, tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_an_error_with_its_name(story, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="cannot be written"):
+    with pytest.raises(HetsimError, match=r"file/report\.html: the file cannot be written"):
         write_report([story.load()], tmp_path / "file" / "report.html")
 
 
@@ -343,7 +462,7 @@ def test_the_commands_write_a_report_and_explain_a_job(two, tmp_path):
     assert "there already" in again.stderr
     assert "Traceback" not in again.stderr
     told = command("explain", two[0].path, "e", cwd=tmp_path)
-    assert told.stdout.startswith("e\n  +0.0 s: waited 8.0 s for 1 GPU of V100")
+    assert told.stdout.startswith("e\n  JCT 2 min 8 s: waited 18.0 s, ran 1 min 50 s on V100")
     assert command("explain", two[0].path, "nobody", cwd=tmp_path).returncode == 2
 
 

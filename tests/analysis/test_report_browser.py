@@ -137,6 +137,34 @@ def test_every_chart_has_a_line_or_bar_a_policy(page):
     assert bars == [3, 3]
 
 
+def test_cost_stands_over_jct_and_one_that_is_not_known_in_full_is_hollow(browser, tmp_path):
+    from tests.analysis.conftest import random_run
+
+    runs = [random_run(tmp_path / f"run{k}", 60, seed=1, nodes=2) for k in range(2)]
+    for row, run in zip(("fifo", "las"), runs, strict=True):
+        run.info["policy"] = row
+    runs[1].nodes[1]["price_usd_per_gpu_h"] = None
+    page = opened(browser, write_report([run.load() for run in runs], tmp_path / "report.html"))
+    drawn = page.execute_script("return document.getElementById('chart-trade').data")
+    front, known, part = ({one["name"]: one for one in drawn}[name] for name in ("Pareto front", "fifo", "las"))
+    jct_h = per_job(runs[0].load())["jct_s"].mean() / 3600
+    assert (known["x"], part["x"]) == (pytest.approx([jct_h]), pytest.approx([jct_h]))
+    assert part["y"][0] < known["y"][0]
+    assert (known["marker"]["symbol"], part["marker"]["symbol"][-5:]) == ("circle", "-open")
+    assert front["x"] == []  # the run of unknown cost may beat the other, or not
+    assert "cannot be said" in known["hovertemplate"]
+    assert "at least" in part["hovertemplate"]
+    assert page.execute_script("return document.getElementById('chart-trade').layout.annotations.length") == 1
+
+
+def test_the_table_of_jobs_fits_the_window(page):
+    wide = "const t = document.getElementById('job-table'); return [t.scrollWidth, t.parentNode.clientWidth]"
+    table, room = page.execute_script(wide)
+    assert table <= room
+    heads = [h.text.rstrip(" ↕↑↓") for h in page.find_elements(By.CSS_SELECTOR, "#job-table thead th")]
+    assert heads[:4] == ["policy", "job", "state", "JCT (s)"]
+
+
 def test_no_button_sends_a_chart_to_anybody(page):
     titles = [b.get_attribute("data-title") for b in page.find_elements(By.CSS_SELECTOR, ".modebar-btn")]
     assert len(titles) == 7 * 6
@@ -296,6 +324,7 @@ def big_run(folder, policy, jobs=100_000, slow=1.0):
     return Run(folder / policy, {name: made(name) for name in FILES}, info, {})
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_jobs_stay_usable(browser, tmp_path):
     runs = [big_run(tmp_path, "fifo"), big_run(tmp_path, "slow", slow=1.5)]
     file = write_report(runs, tmp_path / "big.html")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from analysis.drawing.planfigure import plan_of
+from analysis.report.explain import explain
 from analysis.run import RunError, explode, labels, load_run
+from analysis.timeline import timeline
 from sim.schema import FILES, READABLE
 from traces.errors import HetsimError
 
@@ -25,6 +29,21 @@ def test_frames_come_back_as_written(story):
     assert (run.policy, run.window_s) == ("fifo", (0.0, 140.0))
     assert run.outages.to_numpy().tolist() == [[0, 50, 60]]
     assert run.segment_job.tolist() == [2, 0, 1, 2, 4, 4, 5]
+
+
+def test_a_job_that_is_not_there_is_refused_in_the_same_words_everywhere(run_files, monkeypatch):
+    run = run_files().node().job("4456", 0, 1).job("x", 0, 1)
+    run = run.segment("4456", 0, 1, [0]).segment("x", 0, 1, [1]).load()
+    assert (run.row_of("4456"), run.row_of("x")) == (0, 1)
+    said = set()
+    for asked in (run.row_of, partial(plan_of, run), partial(explain, run), lambda job: timeline(run, jobs=[job])):
+        with pytest.raises(RunError, match=r"no such job; got '4457'; .*did you mean '4456'\?") as refused:
+            asked("4457")
+        said.add(str(refused.value))
+    assert len(said) == 1
+    monkeypatch.setattr("analysis.run.MOST_COMPARED", 1)
+    with pytest.raises(RunError, match=r"got '4457'; allowed: an id of jobs\.parquet$"):
+        run.row_of("4457")
 
 
 def test_a_node_that_stays_down_is_down_for_good(run_files):

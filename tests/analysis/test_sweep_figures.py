@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,9 @@ import pytest
 
 from analysis.comparing.bootstrap import interval
 from analysis.drawing.style import WIDTHS_IN
+from analysis.drawing.sweepdrawing import Drawing, complete
 from analysis.drawing.sweepfigure import draw, figure_of
+from analysis.drawing.sweepkinds import KINDS, KindName
 from analysis.drawing.sweeptable import drawn
 from analysis.run import RunError
 
@@ -27,7 +29,8 @@ def sweep(change=lambda row: row, failed=0) -> Any:
         jct_s = 3600 * load * (1 + POLICIES.index(policy)) * rng.lognormal(0, 0.1)
         metrics.append(change(head | {"jct_mean_s": jct_s, "cost_usd": 10 * load, "cost_known_usd": 5 * load}))
         jobs += [head | {"job_id": f"j{n}", "finished": n != 5, "jct_s": jct_s * n if n != 5 else np.nan,
-                         "cost_usd": 1.0 + n} for n in range(6)]
+                         "cost_usd": 1.0 + n, "gpu_s": 60.0 * n, "energy_kwh": 0.5 * n, "slowdown": 2.0 + n}
+                 for n in range(6)]
     tables = {"metrics": pd.DataFrame(metrics), "jobs": pd.DataFrame(jobs)}
     axes = {"trace": TRACES, "policy": POLICIES, "load": LOADS, "seed": SEEDS}
     return SimpleNamespace(axes=axes, columns={name: name for name in axes}, failed=[None] * failed,
@@ -35,9 +38,7 @@ def sweep(change=lambda row: row, failed=0) -> Any:
 
 
 def picture(kind: str, **keys: Any) -> Any:
-    """As `sim.experiment.drawings` has it."""
-    from sim.experiment import Drawing, complete
-
+    """As `drawings` has it."""
     return complete(Drawing(kind=kind, **keys), "figure")
 
 
@@ -57,9 +58,55 @@ def test_lines_stand_in_the_order_of_the_file_and_the_picture_in_hours():
     figure = figure_of(drawn(sweep(), what), what)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == POLICIES
     assert [axes.get_title(loc="left") for axes in figure.axes] == TRACES
-    assert figure.axes[0].get_ylabel() == "job completion time, mean (h)"
+    assert figure.axes[0].get_ylabel() == "mean JCT (h)"
     rows = drawn(sweep(), what).query("panel == 'philly' and line == 'las'")
     assert figure.axes[0].lines[0].get_ydata().tolist() == pytest.approx((rows["mean"] / 3600).tolist())
+
+
+def test_a_measure_is_called_by_its_short_name_or_as_the_file_says():
+    what = picture("lines", x="load", line="policy", where={"trace": "pai"}, y=["jct_mean_s", "cost_usd"])
+    labels = [axes.get_ylabel() for axes in figure_of(drawn(sweep(), what), what).axes]
+    assert labels == ["mean JCT (h)", "cost (USD)"]
+    named = what.model_copy(update={"names": {"jct_mean_s": "average", "load": "ρ"}})
+    (jct, cost) = figure_of(drawn(sweep(), named), named).axes
+    assert (jct.get_ylabel(), jct.get_xlabel(), cost.get_ylabel()) == ("average (h)", "ρ", "cost (USD)")
+
+
+def test_the_load_asked_for_is_not_taken_for_the_load_measured():
+    what = picture("lines", x="load", line="policy", where={"trace": "pai"}, y="offered_load")
+    cells = sweep(lambda row: row | {"offered_load": 0.8})
+    (axes,) = figure_of(drawn(cells, what), what).axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("load asked for", "offered load (recorded)")
+
+
+@pytest.mark.parametrize("kind", ["lines", "heat", "cdf"])
+def test_a_dollar_in_a_title_or_name_is_text(kind, tmp_path):
+    odd = "cost $x_{$"
+    what = picture(kind, title=odd, names=dict.fromkeys((*POLICIES, *TRACES, "jct_mean_s", "jct_s", "load"), odd),
+                   **EXAMPLES[kind])
+    assert all(file.stat().st_size for file in draw(sweep(), what, tmp_path, "f"))
+
+
+def test_a_ratio_to_what_was_not_done_says_what_there_is():
+    with pytest.raises(RunError, match=r"figure.baseline: no cell .* has this policy; got 'gavel'; allowed: las; fifo"):
+        drawn(sweep(), picture("ratio", x="load", line="policy", panel="trace", baseline="gavel"))
+
+
+def test_an_interval_ends_where_the_measure_does():
+    unlike = {0: 1.0, 1: 2.0, 2: 90.0, 3: 1.0}
+
+    def few(row):
+        value = unlike[row["seed"]]
+        return row | {"jct_mean_s": value, "lateness_mean_s": value, "utilisation_share": min(1.0, value / 4)}
+
+    what = picture("bars", x="policy", where={"trace": "pai", "load": 0.9},
+                   y=["jct_mean_s", "lateness_mean_s", "utilisation_share"])
+    rows = drawn(sweep(few), what).groupby("measure")
+    exact = interval(pd.Series(unlike), 0.95)
+    assert exact.low < 0
+    assert rows["low"].unique().map(list).to_dict() == {"jct_mean_s": [0], "lateness_mean_s": [exact.low],
+                                                        "utilisation_share": [0]}
+    assert (rows["high"].max()["jct_mean_s"], rows["high"].max()["utilisation_share"]) == (exact.high, 1)
 
 
 def test_an_axis_without_a_place_is_refused_not_averaged_over():
@@ -109,7 +156,7 @@ def test_a_panel_of_numbers_says_of_what_and_one_of_a_setting_that_is_not_set_is
     cells.table = {"metrics": metrics}.__getitem__
     what = picture("lines", x="policy", panel="load", where={"trace": "pai"})
     figure = figure_of(drawn(cells, what), what)
-    titles = ["offered load: not set", "offered load: 0.9", "offered load: 1.2"]
+    titles = ["load asked for: not set", "load asked for: 0.9", "load asked for: 1.2"]
     assert [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()] == titles
     assert all(axes.containers for axes in figure.axes if axes.get_visible())
     rows = drawn(cells, picture("lines", x="load", line="policy", where={"trace": "pai"}))
@@ -143,11 +190,53 @@ def test_a_pareto_front_of_a_sweep_counts_only_known_costs():
     assert rows.query("line == 'fifo'")["on_front"].all()
 
 
+def test_each_measure_is_in_a_unit_of_its_own():
+    what = picture("pareto", where={"trace": "pai", "load": 0.9})
+    rows = drawn(sweep(), what)
+    (axes,) = figure_of(rows, what).axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("mean JCT (min)", "cost (USD)")
+    marks = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines}
+    las = rows.query("line == 'las'").iloc[0]
+    assert marks["las"] == pytest.approx((las["x"] / 60, las["y"]))
+
+    what = picture("lines", x="load", line="policy", where={"trace": "pai"}, y=["jct_mean_s", "cost_usd"])
+    rows = drawn(sweep(), what)
+    jct, cost = (axes.lines[0].get_ydata().tolist() for axes in figure_of(rows, what).axes)
+    assert jct == pytest.approx((rows.query("line == 'las' and measure == 'jct_mean_s'")["mean"] / 3600).tolist())
+    assert cost == pytest.approx([5, 9, 12])
+
+
 def test_a_distribution_is_of_the_finished_jobs_of_all_seeds():
     rows = drawn(sweep(), picture("cdf", panel=["trace", "load"]))
     assert set(rows["n"]) == {5 * len(SEEDS)}
     assert rows.groupby(["panel", "line"])["share"].max().eq(1).all()
     assert rows["panel"].iloc[0] == "philly, 0.5"
+
+
+@pytest.mark.parametrize(
+    ("measure", "label", "ticks_are_times"),
+    [
+        ("jct_s", "job completion time", True),
+        ("gpu_s", "GPU time held (GPU-s)", False),
+        ("cost_usd", "cost of GPU time held (USD)", False),
+        ("energy_kwh", "energy (kWh)", False),
+        ("slowdown", "slowdown", False),
+    ],
+)
+def test_an_axis_of_a_distribution_says_its_unit_below_it_or_along_its_ticks(measure, label, ticks_are_times):
+    what = picture("cdf", x=measure, where={"trace": "pai", "load": 0.9})
+    axes = figure_of(drawn(sweep(), what), what).axes[0]
+    assert axes.get_xlabel() == label
+    ticks = {text.get_text() for text in axes.get_xticklabels()}
+    assert bool(ticks & {"1 s", "1 min", "1 h", "1 d"}) == ticks_are_times
+
+
+def test_each_kind_that_a_file_may_name_is_there():
+    assert tuple(KINDS) == get_args(KindName)
+    for kind in KINDS.values():
+        named = {*kind.axes, *kind.defaults}
+        assert {*kind.needs, *kind.scaled} <= named
+        assert not set(kind.needs) & set(kind.defaults)
 
 
 def test_failed_cells_are_said_and_nothing_is_an_error():
@@ -159,7 +248,7 @@ def test_failed_cells_are_said_and_nothing_is_an_error():
         drawn(cells, picture("lines", x="load", line="policy", panel="trace"))
 
 
-KINDS = {
+EXAMPLES = {
     "lines": {"x": "load", "line": "policy", "panel": "trace", "y": ["jct_mean_s", "cost_usd"]},
     "bars": {"x": "policy", "line": "load", "panel": "trace"},
     "heat": {"x": "load", "y": "policy", "panel": "trace"},
@@ -169,10 +258,10 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EXAMPLES)
 @pytest.mark.parametrize("width", ["single", "double"])
 def test_the_table_beside_a_figure_is_what_it_shows_and_nothing_overlaps(kind, width, tmp_path):
-    what = picture(kind, width=width, title="A title", **KINDS[kind])
+    what = picture(kind, width=width, title="A title", **EXAMPLES[kind])
     table, png, pdf = draw(sweep(), what, tmp_path, "f")
     assert (table.name, png.name, pdf.name) == ("f.csv", "f.png", "f.pdf")
     rows = drawn(sweep(), what)

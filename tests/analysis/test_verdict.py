@@ -49,8 +49,12 @@ def test_jct(jct, words):
     [
         (ratio(0, 0, 0), "jobs wait as long"),
         (ratio(30, 20, 40), "jobs wait 30.0 s ± 10.0 s longer"),
-        (ratio(-30, -70, 10), "no difference in waiting beyond the interval, −30.0 s ± 40.0 s"),
-        (ratio(-30, NONE, NONE), "jobs wait 30.0 s less"),
+        (ratio(-30, -70, 10), "no difference in waiting beyond the interval, −30.0 s (−1 min 10 s to 10.0 s)"),
+        (ratio(11.1, -3, 60.5), "no difference in waiting beyond the interval, 11.1 s (−3.0 s to 1 min 0 s)"),
+        # Twice as far to one side as to the other: half the length would reach across 0, the interval does not.
+        (ratio(-12.5, -36.4, -3.7), "jobs wait 12.5 s (3.7 s to 36.4 s) less"),
+        (ratio(12.5, 3.7, 36.4), "jobs wait 12.5 s (3.7 s to 36.4 s) longer"),
+        (ratio(-30, NONE, NONE), "jobs wait 30.0 s (interval unknown) less"),
     ],
 )
 def test_waiting(queue, words):

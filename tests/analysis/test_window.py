@@ -38,7 +38,7 @@ def test_the_middle_of_the_story(story):
     assert row["node_failures"] == 1
     assert run.info["window"] == {
         "begin_s": 5, "end_s": 60, "to_the_end": False, "jobs_counted": 0, "jobs_there_at_begin": 4,
-        "jobs_there_at_end": 0, "jobs_before": 1, "jobs_after": 2,
+        "jobs_there_at_end": 0, "jobs_before": 1, "jobs_after": 2, "follow": False,
     }
 
 
@@ -107,11 +107,72 @@ def test_a_window_that_is_none_is_an_error(story, begin, end):
         windowed(story.load(), begin, end)
 
 
+# -- jobs followed to their end ------------------------------------------------------------
+
+
+def test_a_followed_job_is_told_of_its_whole_life_and_gpu_time_ends_with_the_window(story):
+    """From 0 to 40 s: e, submitted at 2 s, waits 18 s in all and ends at 130 s."""
+    whole = story.load()
+    cut, run = windowed(whole, 0, 40), windowed(whole, 0, 40, follow=True)
+    e = run.jobs.set_index("job_id").loc["e"]
+    assert (e["state"], e["end_s"]) == ("done", 130)
+    job = metrics.per_job(run)
+    assert job.loc["e", ["jct_s", "queue_s", "finished"]].tolist() == [128, 8 + 10, True]
+    assert job.loc["e", "gpu_s"] == 30 == metrics.per_job(cut).loc["e", "gpu_s"]
+    assert job["rho"].tolist() == pytest.approx(metrics.per_job(whole)["rho"][:5].tolist(), nan_ok=True)
+    censored, followed = metrics.measures(cut), metrics.measures(run)
+    assert [row["jobs_censored"] for row in (censored, followed)] == [1, 0]
+    assert [row["jobs_finished"] for row in (censored, followed)] == [3, 4]
+    assert [row["makespan_s"] for row in (censored, followed)] == [None, 130]
+    assert followed["jct_mean_s"] == (10 + 20 + 37 + 128) / 4
+    assert "they are followed to their end" in in_words(run)
+    assert "--follow" in in_words(cut)
+
+
+def test_a_preemption_and_a_deadline_after_the_window_are_those_of_a_followed_job(run_files):
+    files = run_files().node(gpus=1).job("a", 0, 20).job("b", 1, 1)
+    files.segment("a", 0, 15, [0], end_reason="preempted").segment("b", 15, 16, [0]).segment("a", 16, 21, [0])
+    files.of("a")["deadline_s"] = 20.0
+    run = files.load()
+    cut, followed = windowed(run, 0, 10), windowed(run, 0, 10, follow=True)
+    assert metrics.deadline_met(cut).isna().all()
+    assert metrics.deadline_met(followed)[0] == False  # noqa: E712, a nullable boolean
+    assert [metrics.per_job(part)["preemptions"].tolist() for part in (cut, followed)] == [[0, 0], [1, 0]]
+    assert [metrics.measures(part)["preemptions"] for part in (cut, followed)] == [0, 0], "of the window"
+    assert metrics.lateness_s(followed)[0] == 1
+
+
+def test_backlog_and_drain_of_followed_jobs_pass_the_window_s_end(run_files):
+    """One GPU, two jobs of 10 s at once: load 2 over 10 s, 10 GPU-s late then, drained 10 s later."""
+    run = run_files().node(gpus=1).job("a", 0, 10).job("b", 0, 10)
+    run = run.segment("a", 0, 10, [0]).segment("b", 10, 20, [0]).load()
+    cut, followed = (offered_load(windowed(run, 0, 5, follow)).loc["all"] for follow in (False, True))
+    assert (cut["backlog_gpu_h"] * 3600, cut["drain_s"]) == (pytest.approx(5), None)
+    assert (followed["backlog_gpu_h"] * 3600, followed["drain_s"]) == (pytest.approx(10), 10)
+
+
+def test_a_window_of_a_window_is_that_of_the_run(story):
+    whole = story.load()
+    for follow in (False, True):
+        inner = windowed(windowed(whole, 0, 100, not follow), 0, 40, follow)
+        assert metrics.measures(inner) == metrics.measures(windowed(whole, 0, 40, follow))
+        assert metrics.per_job(inner).equals(metrics.per_job(windowed(whole, 0, 40, follow)))
+
+
+def test_to_follow_needs_a_window(story):
+    from sim.cli.windowoptions import measured
+    from traces.errors import HetsimError
+
+    with pytest.raises(HetsimError, match="there is no window"):
+        measured([story.load()], None, None, None, None, follow=True)
+    assert measured([story.load()], None, "40", None, None, follow=True)[0].info["window"]["follow"] is True
+
+
 # -- laws ------------------------------------------------------------
 
 SUMS = ("capacity_gpu_h", "held_gpu_h", "wasted_overhead_gpu_h", "wasted_lost_gpu_h", "cost_usd", "cost_node_usd",
         "cost_cluster_usd", "cost_spot_usd", "cost_reserved_usd", "energy_kwh", "energy_held_kwh", "preemptions",
-        "moves", "node_failures", "jobs", "jobs_rejected", "window_s")
+        "moves", "node_failures", "unsuccessful_gpu_h", "jobs", "jobs_rejected", "window_s")
 
 
 def known(row):
@@ -138,7 +199,7 @@ def integrals(run):
 @given(seed=st.integers(0, 10_000), cuts=st.sets(st.integers(50, 2 * HORIZON_S - 1), min_size=1, max_size=3))
 def test_adjacent_windows_add_up_to_the_whole(run_files, seed, cuts):
     """At whole and half seconds: so at ends and begins of segments, and between them."""
-    run = small_run(run_files(f"adds{seed}"), seed).load()
+    run = small_run(run_files(f"adds{seed}"), seed).in_memory()
     edges = [run.window_s[0], *sorted(c / 2 for c in cuts if c / 2 > run.window_s[0]), run.window_s[1]]
     parts = [windowed(run, a, b) for a, b in pairwise(edges)]
     rows = [integrals(part) for part in parts]
@@ -149,9 +210,27 @@ def test_adjacent_windows_add_up_to_the_whole(run_files, seed, cuts):
 
 
 @relaxed
+@given(seed=st.integers(0, 10_000), begin=st.integers(0, 10), length=st.integers(5, 15))
+def test_following_changes_what_is_said_of_jobs_and_no_sum_over_time(run_files, seed, begin, length):
+    run = small_run(run_files(f"follows{seed}"), seed).in_memory()
+    begin = max(begin, run.window_s[0])
+    cut, followed = (windowed(run, begin, min(begin + length, HORIZON_S), follow) for follow in (False, True))
+    assert integrals(followed) == integrals(cut)
+    counts = followed.counted
+    of_run = metrics.per_job(run).loc[followed.jobs["job_id"]][counts]
+    columns = ["jct_s", "queue_s", "slowdown", "rho", "preemptions", "deadline_met", "finished"]
+    assert metrics.per_job(followed)[counts][columns].equals(of_run[columns])
+    told = ["job_id", "state", "reason", "first_start_s", "end_s"]
+    alone = run.jobs.set_index("job_id", drop=False).loc[followed.jobs["job_id"], told].reset_index(drop=True)
+    assert followed.jobs[told][counts].equals(alone[counts])
+    assert metrics.measures(cut)["jobs_censored"] == cut.info["window"]["jobs_there_at_end"] * (
+        not cut.info["window"]["to_the_end"])
+
+
+@relaxed
 @given(seed=st.integers(0, 10_000))
 def test_the_whole_window_is_the_run(run_files, seed):
-    run = small_run(run_files(f"whole{seed}"), seed).load()
+    run = small_run(run_files(f"whole{seed}"), seed).in_memory()
     whole = windowed(run, *run.window_s)
     row, expected = known(metrics.measures(whole)), known(metrics.measures(run))
     assert row == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True)
@@ -166,7 +245,7 @@ def test_the_whole_window_is_the_run(run_files, seed):
 @given(seed=st.integers(0, 10_000), shift=st.integers(-100, 100_000))
 def test_another_clock_shifts_nothing_else(run_files, seed, shift):
     """The same run, begun at another time, in the same window."""
-    here, there = (small_run(run_files(f"shift{seed}at{at}"), seed, at).load() for at in (0, shift))
+    here, there = (small_run(run_files(f"shift{seed}at{at}"), seed, at).in_memory() for at in (0, shift))
     assert there.window_s == (here.window_s[0] + shift, here.window_s[1] + shift)
     one, other = windowed(here, 24.5, 33), windowed(there, shift + 24.5, shift + 33)
     row, expected = known(metrics.measures(other)), known(metrics.measures(one))
@@ -177,7 +256,7 @@ def test_another_clock_shifts_nothing_else(run_files, seed, shift):
 @given(seed=st.integers(0, 10_000), begin=st.integers(24, 30), length=st.integers(1, 10))
 def test_a_window_shows_the_run_as_it_was(run_files, seed, begin, length):
     """The same GPUs are held, in service and asked for at each instant; who finished has the JCT that they had."""
-    run = small_run(run_files(f"shows{seed}"), seed).load()
+    run = small_run(run_files(f"shows{seed}"), seed).in_memory()
     part = windowed(run, begin, begin + length)
     for series in (gpus_in_use, capacity, queue_length):
         whole, cut = series(run), series(part)

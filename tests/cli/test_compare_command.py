@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 
@@ -30,12 +32,11 @@ def test_the_sentence_says_better_by_how_much_and_on_what_basis(runs, hetsim):
 
 def test_a_file_that_is_there_is_kept_unless_forced(runs, hetsim, here):
     (here / "table.csv").write_text("mine")
-    for option in ("--csv", "--out"):
-        said = hetsim("compare", "runs", option, "table.csv")
-        assert said.code == 2
-        assert "there already" in said.err
+    said = hetsim("compare", "runs", "--out", "table.csv")
+    assert said.code == 2
+    assert "there already" in said.err
     assert (here / "table.csv").read_text() == "mine"
-    assert hetsim("compare", "runs", "--csv", "table.csv", "--force").code == 0
+    assert hetsim("compare", "runs", "--format", "csv", "--out", "table.csv", "--force").code == 0
     assert (here / "table.csv").read_text("utf-8").startswith("run,")
     assert {file.name for file in here.iterdir()} == {"jobs.csv", "runs", "table.csv"}
 
@@ -46,6 +47,38 @@ def test_another_policy_can_be_the_baseline(runs, hetsim):
     said = hetsim("compare", "runs", "--baseline", "fifo-skp")
     assert said.code == 2
     assert "did you mean 'fifo-skip'?" in said.err
+
+
+def test_a_run_can_be_the_baseline_where_all_have_one_policy(replay, hetsim):
+    for name in ("a", "b"):
+        replay("--policy", "fifo", "--out", f"runs/{name}")
+    said = hetsim("compare", "runs", "--baseline", "b", "--format", "csv")
+    assert [line.split(",")[0] for line in said.out.splitlines()[1:]] == ["fifo (b)", "fifo (a)"]
+    same = hetsim("compare", "runs", "--baseline", "runs/b", "--format", "csv")
+    assert same.out == said.out
+    said = hetsim("compare", "runs", "--baseline", "c")
+    assert said.code == 2
+    assert "allowed: fifo, a, b" in said.err
+
+
+def test_json_is_all_of_it(runs, hetsim):
+    said = hetsim("compare", "runs", "--json")
+    found = json.loads(said.out)
+    assert list(found["policies"]) == ["fifo", "fifo-skip"]
+    assert (found["jobs"], found["paired"]) == (3, 3)
+    assert "in mean JCT" in found["verdicts"][0]
+    said = hetsim("compare", "runs", "--json", "--format", "csv")
+    assert said.code == 2
+    assert "say the same" in said.err
+
+
+def test_what_a_rented_cluster_costs_can_be_compared(runs, hetsim):
+    plain, whole = (json.loads(hetsim("compare", "runs", "--json", *options).out)["policies"]["fifo-skip"]
+                    for options in ((), ("--price", "on-demand", "--per", "cluster")))
+    assert whole["cost_usd"] > plain["cost_usd"] > 0
+    said = hetsim("compare", "runs", "--per", "clusters")
+    assert said.code == 2
+    assert "did you mean 'cluster'?" in said.err
 
 
 def test_a_measuring_window_leaves_out_what_is_submitted_outside(runs, hetsim):

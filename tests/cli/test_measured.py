@@ -166,6 +166,6 @@ def test_a_file_that_cannot_be_used(measured, here, case):
 
 
 def test_no_file_and_no_rule(measured):
-    assert "No such file" in measured("--measured", "none.csv").err
+    assert "no such file" in measured("--measured", "none.csv").err
     said = measured("--set", "measured_gaps=amdal")
     assert said.code == 2 and "measured_gaps" in said.err and "amdahl" in said.err

@@ -73,7 +73,7 @@ def test_control_c_ends_a_run_and_leaves_the_earlier_one_as_it_was(folder):
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
-    assert "interrupted, nothing was written" in err
+    assert "interrupted, nothing is half written" in err
     assert "Traceback" not in err
     assert content(folder / "out") == before
     assert sorted(path.name for path in folder.iterdir()) == ["jobs.csv", "out"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pandas as pd
 import pytest
 
+from analysis.drawing.sweepdrawing import NUMBERS, drawings
 from analysis.metrics import per_job
 from analysis.run import load_run
-from sim.experiment import PER_JOB, drawings
+from sim.cli.reproduce import SweepExperiment
+from sim.sweeps import identity
 
 PERF = """
 [perf]
@@ -63,6 +67,32 @@ def test_a_folder_becomes_figures_once_and_only_what_changed_is_drawn_again(hets
     assert (here / "figures" / "a.csv").read_text() != "edited"
 
 
+def test_an_edit_of_the_code_that_draws_draws_again_and_of_other_code_does_not(hetsim, here, monkeypatch):
+    for package in ("sim", "policies", "traces", "analysis"):
+        shutil.copytree(identity.ROOT / package, here / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(identity, "ROOT", here / "code")
+    (here / "a.toml").write_text(PERF)
+
+    def made(edited: str | None = None) -> str:
+        if edited:
+            with (here / "code" / edited).open("a") as file:
+                file.write("# edited\n")
+        return hetsim("reproduce", "a.toml").out.split(": ")[1]
+
+    assert [made(), made()] == ["new", "up to date"]
+    assert [made("analysis/drawing/perffigure.py"), made("analysis/drawing/style.py")] == ["new", "new"]
+    assert [made("analysis/audit.py"), made("sim/cli/run.py")] == ["up to date", "up to date"]
+
+
+def test_a_figure_of_a_sweep_depends_on_all_that_draws_and_describes_it():
+    files = {file.relative_to(identity.ROOT).as_posix()
+             for file in identity.imported(identity.ROOT / file for file in SweepExperiment.code)}
+    drawing = {f"analysis/drawing/sweep{part}.py" for part in ("drawing", "figure", "kinds", "marks", "table", "words")}
+    assert drawing | {"analysis/drawing/style.py", "analysis/drawing/tradeoff.py", "analysis/comparing/bootstrap.py",
+                      "analysis/paired.py", "analysis/formats.py", "analysis/sweeps.py"} <= files
+    assert not [file for file in files if file.startswith(("sim/cli", "analysis/report", "policies"))]
+
+
 def test_only_one_can_be_asked_for(hetsim, here):
     (here / "a.toml").write_text(PERF)
     (here / "c.toml").write_text(PERF)
@@ -84,8 +114,24 @@ def test_only_one_can_be_asked_for(hetsim, here):
         (('x = "policy"', 'x = "policy"\nbaseline = "fifo"'), "no effect"),
         (('x = "policy"', 'x = "policy"\nlevel = 95'), "level"),
         (('kind = "bars"', 'kind = "ratio"'), "baseline or numerator"),
-        (('kind = "bars"', 'kind = "heat"\ny = "seed"\nvalue = "jct_s"'), "jct_"),
+        (('kind = "bars"', 'kind = "heat"\ny = "seed"\nvalue = "jct_s"'), "no such measure of a run"),
         (("[figure]", '[results]\ntables = ["nodes"]\n[figure]\nnumerator = "srtf"'), "no effect"),
+        (('kind = "bars"\nx = "policy"', 'kind = "cdf"\nx = "jct_mean_s"'), "no such number of a job"),
+        (('[figure]\nkind = "bars"', '[results]\ntables = ["nodes"]\n[figure]\nkind = "ratio"\nnumerator = "srtf"'),
+         "the sweep keeps no jobs"),
+        (('x = "policy"', 'x = "policy"\nname = "a/b"'), "not part of a file's name"),
+        (('x = "policy"', 'x = "policy"\nwhere = {policy = []}'), "figure.where.policy: a list without values"),
+        (('x = "policy"', 'x = "policy"\nwhere = {policy = "fito"}'), "did you mean 'fifo'"),
+        (('x = "policy"', 'x = "policy"\nwhere = {policy = [["fifo"]]}'), "figure.where.policy: the sweep has no such"),
+        (('x = "policy"', 'x = "policy"\nwhere = {load = 7.5}'), "no such axis of the sweep"),
+        (('x = "policy"', 'x = ["policy", "policy"]'), "an axis has two places; got 'policy'"),
+        (('x = "policy"', 'x = "policy"\npanel = "policy"'), "an axis has two places; got 'policy'"),
+        (('x = "policy"', 'x = "policy"\nover = ["seed", "policy"]'), "an axis has two places; got 'policy'"),
+        (('x = "policy"', 'x = "policy"\ny = ["makespan_s", "makespan_s"]'), "a measure is drawn twice"),
+        (('kind = "bars"\nx = "policy"', 'kind = "heat"\nx = "policy"\ny = "policy"'), "an axis has two places"),
+        (('kind = "bars"\nx = "policy"', 'kind = "pareto"\nx = ["jct_mean_s", "makespan_s"]'), "several measures"),
+        (('kind = "bars"\nx = "policy"', 'kind = "ratio"\nx = "policy"\nbaseline = "srft"'),
+         "figure.baseline: the sweep has no such policy; got 'srft'; allowed: fifo; srtf. did you mean 'srtf'"),
         (("seed = [0, 1]", "sed = [0, 1]"), "unknown key"),
         (("[sweep]", "[perf]\n[sweep]"), "a figure of what"),
     ],
@@ -117,6 +163,34 @@ def test_a_failed_cell_is_missing_in_the_figure_and_told(hetsim, here):
     assert pd.read_csv(here / "figures" / "e.csv")["x"].unique().tolist() == ["v100:1x2"]
 
 
+def test_of_a_folder_what_lacks_its_trace_is_left_out_and_the_others_are_made(hetsim, here):
+    (here / "experiments").mkdir()
+    lacking = here / "experiments" / "b.toml"
+    lacking.write_text(SWEEP.replace('"philly"', '"../logs/jobs.csv"'))
+    (here / "experiments" / "a.toml").write_text(PERF)
+    said = hetsim("reproduce", "experiments")
+    assert (said.code, said.out.split()[:2]) == (0, ["a:", "new:"])
+    assert "left out: b.toml: its trace ../logs/jobs.csv is not there" in said.err
+    assert not (here / "sweeps").exists()
+    for named in (["experiments/b.toml"], ["experiments", "experiments/b.toml"], ["experiments", "--only", "b"]):
+        said = hetsim("reproduce", *named)
+        assert (said.code, "no such file" in said.err) == (2, True), named
+    lacking.write_text(SWEEP.replace('"philly"', '"phily"'))
+    assert "did you mean 'philly'" in hetsim("reproduce", "experiments").err
+
+
+def test_no_figure_replaces_another(hetsim, here):
+    two = SWEEP + 'name = "b"\n' + '[[figure]]\nkind = "bars"\nx = "policy"\nname = "b"\n'
+    (here / "a.toml").write_text(two.replace("[figure]", "[[figure]]", 1))
+    said = hetsim("reproduce", "a.toml")
+    assert (said.code, "two figures of one name" in said.err) == (2, True)
+    (here / "a.toml").write_text(SWEEP + 'name = "b"\n')
+    (here / "a-b.toml").write_text(PERF)
+    said = hetsim("reproduce", "a.toml", "a-b.toml")
+    assert (said.code, "would write one figure; got 'a-b'" in said.err) == (2, True)
+    assert not (here / "figures").exists()
+
+
 def test_several_figures_have_names_of_their_own(hetsim, here):
     text = SWEEP.replace("[figure]", "[[figure]]")
     (here / "e.toml").write_text(text + '[[figure]]\nkind = "ratio"\nx = "policy"\nbaseline = "fifo"\nname = "jct"\n')
@@ -130,7 +204,7 @@ def test_several_figures_have_names_of_their_own(hetsim, here):
 def test_numbers_of_a_job_that_can_be_drawn_are_those_that_are_worked_out(replay, here):
     replay("--out", "r")
     table = per_job(load_run(here / "r"))
-    assert [name for name in table if table[name].dtype == float] == list(PER_JOB)
+    assert [name for name in table if table[name].dtype == float] == list(NUMBERS)
 
 
 def test_what_is_not_said_is_filled_in_by_the_kind(here):

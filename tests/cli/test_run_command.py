@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 KEYS = [
-    "jobs_done",
+    "jobs_finished",
     "jobs_rejected",
     "jobs_unfinished",
     "jct_mean_s",
@@ -38,7 +38,7 @@ def test_json_is_one_object_with_numbers_that_a_pencil_finds(replay, here):
     assert said.out.count("\n") == 1
     result = json.loads(said.out)
     assert list(result) == KEYS
-    assert (result["jobs_done"], result["jobs_rejected"], result["jobs_unfinished"]) == (3, 0, 0)
+    assert (result["jobs_finished"], result["jobs_rejected"], result["jobs_unfinished"]) == (3, 0, 0)
     assert result["jct_mean_s"] == pytest.approx((100 + 140 + 160) / 3)
     assert (result["jct_p50_s"], result["jct_p99_s"]) == pytest.approx((140, 140 + 0.98 * 20))
     assert result["queue_mean_s"] == pytest.approx((0 + 90 + 130) / 3)

@@ -93,7 +93,7 @@ def test_users_called_na_nan_and_null_have_rows(hetsim, log):
          ["thinning only lowers"]),
         (["convert", "log.csv", "deep/out.parquet", "--vc", "nobody"], ["no such vc"]),
         (["describe", "log.csv", "--picture", "out.gif"], ["unknown figure format", ".png"]),
-        (["describe", "log.csv", "--picture", "log.csv/out.png"], ["picture cannot be written"]),
+        (["describe", "log.csv", "--picture", "log.csv/out.png"], ["log.csv/out.png: the file cannot be written"]),
         (["formats", "phily"], ["unknown trace format", "did you mean 'philly"]),
         (["again", "log.csv.json"], ["log.csv.json", "cannot read the file"]),
         (["again", "log.csv"], ["cannot read the file"]),
@@ -231,7 +231,7 @@ def test_a_run_takes_the_same_options_and_says_what_was_done(hetsim, log):
     said = hetsim("run", "--policy", "fifo", "--trace", "log.csv", "--cluster", "v100:8", "--work", "recorded",
                   "--read", "duplicates=drop", "--from", "2017-10-09", "--vc", "b", "--json", "--out", "out")
     assert said.code == 0, said.err
-    assert json.loads(said.out)["jobs_done"] == 2
+    assert json.loads(said.out)["jobs_finished"] == 2
     assert "trace: read with tz = naive, duplicates = drop" in said.err
     assert "trace: only vc b: 2 of 3 jobs" in said.err
     config = json.loads((log / "out" / "run.json").read_text("utf-8"))["config"]
@@ -248,7 +248,7 @@ def test_a_file_of_settings_has_them_too_and_a_date_of_toml_is_a_date(hetsim, lo
     said = hetsim("run", "--config", "run.toml", "--read", "tz=UTC", "--json")
     assert said.code == 0, said.err
     # 26 h after the first submission is 2017-10-10 01:00: jobs of 2, 1 and 8 GPUs in workers of one.
-    assert json.loads(said.out)["jobs_done"] == 11
+    assert json.loads(said.out)["jobs_finished"] == 11
     assert "duplicates = drop" in said.err and "tz = UTC" in said.err
     assert "load_by has no effect without load" in said.err
 
@@ -270,7 +270,7 @@ def test_a_run_reaches_its_load_by_other_jobs_as_well(hetsim, log, by):
     said = hetsim("run", "--policy", "fifo", "--trace", "philly", "--jobs", "200", "--cluster", "v100:8x4", "--work",
                   "iterations", "--load", factor, "--load-by", by, "--json")
     assert said.code == 0, said.err
-    jobs = json.loads(said.out)["jobs_done"]
+    jobs = json.loads(said.out)["jobs_finished"]
     assert (jobs < 200) == (by == "thin") and jobs != 200
     assert "by a hash of their ids" in said.err if by == "thin" else "laid over itself" in said.err
 

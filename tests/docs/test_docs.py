@@ -169,7 +169,7 @@ def test_python_on_the_page_runs(page: str, workplace: Path, monkeypatch: pytest
 def test_the_tutorial_shows_what_its_commands_print(workplace: Path) -> None:
     """Each line that it shows is printed by the commands above it; its jobs and settings can be used."""
     page = text("docs/tutorial.md")
-    for command in re.findall(r"^hetsim (run --policy .*|audit .*)$", page, re.MULTILINE):
+    for command in re.findall(r"^hetsim (run --policy .*|audit .*|trace convert philly .*)$", page, re.MULTILINE):
         hetsim(workplace, *command.split())
     shown = next(code for language, code in FENCE.findall(page) if language == "text")
     printed = hetsim(workplace, *re.search(r"^hetsim (compare .*)$", page, re.MULTILINE)[1].split())

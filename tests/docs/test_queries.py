@@ -122,7 +122,7 @@ def test_answers_about_one_run_are_those_of_the_metrics(
     waits = pd.Series(queue_s(hetero)).groupby(hetero.jobs["num_gpus"]).quantile(0.99).dropna()
     same(given["Queueing by gang size: 99th percentile"],
          [{"num_gpus": gang, "queue_p99_s": wait} for gang, wait in waits.items()])
-    users = by_group(hetero, "user")["gpu_hours"].sort_index()
+    users = by_group(hetero, "user")["held_gpu_h"].sort_index()
     same(given["GPU-hours by user"], [{"user": user, "gpu_h": gpu_h} for user, gpu_h in users.items() if gpu_h > 0])
     shares = utilisation(hetero)
     same(given["Utilisation by GPU type"],

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from sim.sweeps.grid import read_grid
-from sim.sweeps.sweepfile import SECTIONS, TABLES, DaskSettings
+from sim.sweeps.sweepfile import SECTIONS, TABLES, WINDOW, DaskSettings
 from tests.conftest import ROOT
 from tests.sweeps.conftest import played
 
@@ -16,7 +16,7 @@ BLOCKS = {kind: re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.MULTILINE | re.DO
 
 def test_the_files_are_read_and_the_python_shows_what_it_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    first, together, dask = BLOCKS["toml"]
+    first, together, window, dask = BLOCKS["toml"]
     Path("loads.toml").write_text(first.replace("jobs = 2000", "jobs = 30"))
     grid = read_grid("loads.toml")
     assert len(grid.cells) == 3 * 4 * 2
@@ -27,8 +27,9 @@ def test_the_files_are_read_and_the_python_shows_what_it_says(tmp_path, monkeypa
     assert re.search(r"print\(sweep.axes\) +# (.*)", code)[1] in said
     assert said.count("srtf") == 1 + 2  # among the axes, and in each load
 
-    Path("pairs.toml").write_text("[run]\njobs = 30\n" + together + dask)
+    Path("pairs.toml").write_text("[run]\njobs = 30\n" + together + window + dask)
     grid = read_grid("pairs.toml")
+    assert grid.window == {"warmup": "10%", "cooldown": "10%", "follow": True}
     assert len(grid.cells) == 2 * 3 * 2 + 2 * 3
     assert (grid.dask.queue, grid.dask.setup) == ("batch", ["module load python/3.11"])
 
@@ -37,6 +38,6 @@ def test_the_lists_are_those_of_the_code():
     table = PAGE.split("## The file")[1].split("\n\n")[1]
     assert set(SECTIONS) <= set(re.findall(r"`\[+(\w+)\]+`", table))
     named = table.split("| `[results]` |")[1].split("\n")[0]
-    assert set(TABLES) == set(re.findall(r"`(\w+)`", named)) - {"tables"}
-    (_, _, dask) = BLOCKS["toml"]
+    assert set(TABLES) == set(re.findall(r"`(\w+)`", named)) - {"tables", *WINDOW}
+    *_, dask = BLOCKS["toml"]
     assert set(re.findall(r"^(\w+) =", dask, re.MULTILINE)) == set(DaskSettings.model_fields)

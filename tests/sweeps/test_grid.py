@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sim.settings import ConfigError
-from sim.sweeps.grid import read_grid
+from sim.sweeps.grid import check_jobs, read_grid
+from sim.sweeps.kept import TRACES
 from tests.sweeps.conftest import RUN
 from traces.errors import HetsimError
 
@@ -89,6 +90,11 @@ def test_names_of_policies_and_gpu_types_are_as_the_run_has_them(grid):
         ('out = ["a"]', ["[sweep], out: not a setting of a sweep"]),
         ('with = [{seed = 1}]\nseed = [2]', ["[sweep]: a setting is given twice; got 'seed'"]),
         ('seed = [1]\nrun.seed = [2]', ["a setting is given twice; got 'seed'"]),
+        ("engine = [{}]", ["[sweep], engine: a table, not a value of one setting"]),
+        ('gpu_types = [{V100 = "T4"}]', ["[sweep], gpu_types: a table, not a value of one setting"]),
+        ('"engine.outages" = ["/dev/zero"]', ["engine.outages", "neither a file nor a folder"]),
+        ('"engine.pairs" = ["/nowhere.csv"]', ["engine.pairs: no such file; got '/nowhere.csv'"]),
+        ('measured = ["/nowhere.csv"]', ["run.measured: no such file; got '/nowhere.csv'"]),
         ("with = 3", ["[sweep], with: value not allowed"]),
         ("", ["no [sweep] with lists of settings"]),
         (f"seed = {list(range(400))}\nload = {[n / 1000 for n in range(1, 400)]}", ["too many cells; got 159600"]),
@@ -111,6 +117,10 @@ def test_p66_what_is_wrong_is_said_before_anything_is_played(grid, text, parts):
         ('[results]\ntable = ["jobs"]\n', "results.table: unknown key"),
         ('[dask]\nmemroy = "2GB"\n', "dask.memroy: unknown key.*did you mean 'memory'"),
         ('[run]\nout = "x"\n', "run.out: not a setting of a sweep"),
+        ('[results]\nwarmup = "soon"\n', "results.warmup: no time of a measuring window; got 'soon'"),
+        ("[results]\nfrom = true\n", "results.from.*value not allowed; got True"),
+        ('[results]\nfrom = 5\nwarmup = "1h"\n', "from and warmup say the same"),
+        ("[results]\nfollow = true\n", "results.follow: follow without a measuring window"),
         ("[engine]\nmtbf = 1\n", "engine.mtbf: unknown key"),
     ],
 )
@@ -124,3 +134,27 @@ def test_a_file_without_sweep_is_one_run(tmp_path):
     file.write_text(RUN)
     with pytest.raises(ConfigError, match=r"no \[sweep\].*hetsim run --config"):
         read_grid(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("skip = [30]", "skip = 30.*no jobs before its first"),
+        ('"read.attempts" = [true]', "no such option; got 'attempts'"),
+        ('"gpu_types.V100" = ["nonsense"]', "nonsense"),
+        ('"assign_with.x" = [1]', "settings of no recipe"),
+        ('vc = [["nobody"]]', "nobody"),
+    ],
+)
+def test_what_is_wrong_with_jobs_that_are_generated_is_found_before_they_are_played(grid, text, part):
+    made = grid(text)
+    with pytest.raises(HetsimError, match=part):
+        check_jobs(made.cells)
+
+
+def test_one_trace_is_drawn_of_those_that_differ_in_the_seed_only(grid, monkeypatch):
+    drawn = []
+    whole = TRACES.get
+    monkeypatch.setattr(TRACES, "get", lambda config: drawn.append(config.seed) or whole(config))
+    check_jobs(grid('policy = ["fifo", "srtf"]\nseed = [3, 4, 5]\njobs = [20, 30]').cells)
+    assert drawn == [3, 3]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sim.config import list_settings
 from sim.sweeps import identity
 from tests.sweeps.conftest import JOBS
 
@@ -57,6 +58,16 @@ def test_another_setting_is_another_cell_and_so_is_one_of_the_policy(ids):
 
 def test_a_default_that_is_written_out_is_the_same_cell(ids):
     assert ids() == ids(run=RUN.replace("[engine]", 'estimate = "oracle"\n[engine]\nrepair_h = 1'))
+
+
+def test_each_setting_that_may_name_a_file_is_looked_into():
+    """A setting says of itself that it names a file; one whose meaning speaks of files and that does not is forgotten.
+
+    Format and number of jobs left out are said of a trace's file, and name none.
+    """
+    names = {one.name.removeprefix("run.") for one in list_settings() if "file" in one.meaning.lower()}
+    assert names - {"format", "skip"} == {*identity.FILES, "trace", "cluster"}
+    assert {"measured", "calibration", "engine.pairs", "engine.capacity", "engine.outages"} <= set(identity.FILES)
 
 
 def test_the_code_that_counts_is_that_which_tables_depend_on():

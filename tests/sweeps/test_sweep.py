@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from analysis.metrics import measures, per_job
-from analysis.run import RunError, load_run
+from analysis.run import Run, RunError, load_run
 from analysis.sweeps import load_sweep
+from analysis.window import asked
 from policies.registry import find
 from sim.replay import Replay
+from sim.sweeps.backlog import Backlog
 from sim.sweeps.cell import Task, play
 from sim.sweeps.kept import SweepError
-from sim.sweeps.run import Waiting
 from sim.sweeps.store import Store, columns_of
 from tests.sweeps.conftest import RUN, content, played
 from traces.errors import HetsimError
@@ -127,7 +132,7 @@ def test_a_policy_that_fails_is_told_of_and_tried_again_when_asked(grid, monkeyp
 def test_a_worker_with_other_code_or_files_refuses(grid):
     made = grid('trace = "jobs.csv"\ncluster = "v100:2"')
     (cell,) = made.cells
-    task = Task(cell.id, cell.config, columns_of(made, cell), (), cell.sources, os.getcwd())
+    task = Task(cell.id, cell.config, columns_of(made, cell), (), {}, cell.sources, os.getcwd())
     assert play(task).error == ""
     assert "the worker's code is" in play(replace(task, sources=replace(cell.sources, code="older"))).error
     assert "the worker's files are" in play(replace(task, sources=replace(cell.sources, cluster="other"))).error
@@ -269,7 +274,7 @@ def test_the_reader_reads_sweeps_only(grid, tmp_path):
 def test_the_longest_come_first_once_it_is_known(grid):
     """One of each kind in the order of the file, then by what took longest; seeds are alike."""
     cells = grid('policy = ["fifo", "srtf", "las"]\nseed = [0, 1, 2]').cells
-    waiting = Waiting(cells, [])
+    waiting = Backlog(cells, [])
     time_s = {"fifo": 1.0, "srtf": 5.0, "las": 3.0}
     taken = []
     while cell := waiting.take():
@@ -279,7 +284,177 @@ def test_the_longest_come_first_once_it_is_known(grid):
                      ("fifo", 1), ("fifo", 2)]
 
 
+def longest_first(waiting, times):
+    """The rule of `Backlog` word by word: each group of cells alike is looked at each time."""
+    def expected(group):
+        alike = [wall_s for other, wall_s in times if (other.policy, other.axes["load"]) == group]
+        took = alike or [wall_s for other, wall_s in times if other.policy == group[0]]
+        return sum(took) / len(took) if took else np.inf
+
+    groups = list(dict.fromkeys((cell.policy, cell.axes["load"]) for cell in waiting))
+    left = sum(expected((cell.policy, cell.axes["load"])) for cell in waiting)
+    first = max(groups, key=expected, default=None)
+    return next((cell for cell in waiting if (cell.policy, cell.axes["load"]) == first), None), left
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_the_next_cell_is_the_longest_by_what_was_learnt_so_far(data):
+    """Cells end in any order, several are under way, and some were played before."""
+    cells = [SimpleNamespace(policy=policy, axes={"policy": policy, "load": load, "seed": seed})
+             for policy in ("a", "b") for load in (1, 2) for seed in (0, 1, 2)]
+    wall_s = st.sampled_from([1.0, 2.0, 2.5, 7.0])
+    before = data.draw(st.lists(st.tuples(st.sampled_from(cells), wall_s), max_size=6))
+    waiting = [cell for cell in cells if cell not in [one for one, _ in before]]
+    backlog, times, playing = Backlog(waiting, before), list(before), []
+    while waiting or playing:
+        first, left_s = longest_first(waiting, times)
+        assert backlog.left_s() == (None if left_s == np.inf else pytest.approx(left_s, abs=1e-9))
+        if waiting and (not playing or data.draw(st.booleans())):
+            assert backlog.take() is first
+            waiting.remove(first)
+            playing.append(first)
+        else:
+            times.append((playing.pop(data.draw(st.integers(0, len(playing) - 1))), data.draw(wall_s)))
+            backlog.learn(*times[-1])
+    assert backlog.take() is None
+
+
 def test_time_left_is_that_of_cells_alike_and_unknown_without(grid):
     cells = grid('policy = ["fifo", "srtf"]\nseed = [0, 1, 2]').cells
-    assert Waiting(cells, []).left_s() is None
-    assert Waiting(cells, [(cells[0], 2.0), (cells[3], 10.0)]).left_s() == 3 * 2.0 + 3 * 10.0
+    assert Backlog(cells, []).left_s() is None
+    assert Backlog(cells, [(cells[0], 2.0), (cells[3], 10.0)]).left_s() == 3 * 2.0 + 3 * 10.0
+
+
+WHOLE = '[results]\ntables = ["jobs", "segments"]\n'
+IN_WINDOW = '[results]\ntables = ["jobs", "segments"]\nwarmup = "20%"\ncooldown = "10%"\n'
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_measuring_window_is_that_of_the_run_and_part_of_the_cell(grid, follow):
+    """Metrics and tables are of the window, jobs are those that count; the cells of the whole run are others."""
+    whole = grid(TWO, RUN + WHOLE)
+    made = grid(TWO, RUN + IN_WINDOW + f"follow = {str(follow).lower()}\n")
+    assert not {cell.id for cell in made.cells} & {cell.id for cell in whole.cells}
+    played(made, "out")
+    sweep = load_sweep("out")
+    for cell in made.cells:
+        result = Replay(cell.config).play()
+        run = asked(Run(Path(), result.tables, result.info, {}), warmup="20%", cooldown="10%", follow=follow)
+        row = sweep.table()[sweep.table()["cell"] == cell.id].iloc[0]
+        for name, value in measures(run).items():
+            assert (pd.isna(row[name]) if value is None else row[name] == value), name
+        jobs = sweep.table("jobs")[sweep.table("jobs")["cell"] == cell.id]
+        assert 0 < len(jobs) < 40
+        assert jobs["job_id"].tolist() == run.jobs["job_id"][run.counted].tolist()
+        np.testing.assert_array_equal(jobs["jct_s"], per_job(run)["jct_s"][run.counted])
+        assert (sweep.table("segments")["cell"] == cell.id).sum() == len(run.segments)
+
+
+def test_a_window_that_a_run_does_not_have_fails_its_cell(grid):
+    now = played(grid("seed = [0]", RUN + "[results]\nfrom = 1e10\n"), "out")
+    assert "no such measuring window" in now.failed[0][1]
+
+
+@pytest.mark.parametrize("damage", [
+    lambda file: file.write_bytes(b"junk"),
+    lambda file: file.write_bytes(file.read_bytes()[:-9]),
+    lambda file: file.write_bytes(file.read_bytes().replace(b"job", b"jop", 1)),
+    lambda file: file.unlink(),
+])
+@pytest.mark.parametrize("where", ["metrics/*/*.parquet", "jobs/*/*.parquet", "runs/*/segments.parquet"])
+def test_a_file_that_is_not_as_it_was_written_is_made_again(grid, where, damage):
+    made = grid("seed = [0]", RUN + '[results]\ntables = ["jobs", "runs"]\n')
+    played(made, "out")
+    whole = content("out")
+    damage(next(Path("out").glob(where)))
+    assert played(made, "out").done == 1
+    assert content("out") == whole
+
+
+DAMAGE = [
+    lambda record: record.pop("columns"), lambda record: record.pop("error"), lambda record: record.pop("files"),
+    lambda record: record.update(columns=5), lambda record: record.update(tables=5),
+    lambda record: record.update(wall_s="x"), lambda record: record.update(wall_s=-1.0),
+    lambda record: record.update(cell="../../x"), lambda record: record.update(cell="0" * 16),
+    lambda record: record.update(tables=["../x"]), lambda record: record.update(state="perhaps"),
+    lambda record: record["files"].update({"runs/../../x": ""}),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_an_edited_record_is_refused_by_the_reader_and_played_again(grid, damage):
+    made = grid("seed = [0]")
+    played(made, "out")
+    file = Path(f"out/cells/{made.cells[0].id}.json")
+    record = json.loads(file.read_text())
+    damage(record)
+    file.write_text(json.dumps(record))
+    with pytest.raises(RunError, match=f"{file.name}"):
+        load_sweep("out")
+    assert played(made, "out").done == 1
+    assert len(load_sweep("out").table()) == 1
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "{", ""])
+def test_a_record_that_is_no_json_object_is_as_if_it_were_not_there(grid, text):
+    made = grid("seed = [0]")
+    played(made, "out")
+    Path(f"out/cells/{made.cells[0].id}.json").write_text(text)
+    Path("out/cells/*.json").write_text(text or '{"cell": "*", "state": "done"}')
+    with pytest.raises(RunError):
+        load_sweep("out")
+    assert played(made, "out").done == 1
+
+
+@pytest.mark.parametrize("edit", [
+    {"axes": 5}, {"cells": ["../x"]}, {"kinds": {}}, {"tables": ["../x"]}, {"axes": {"seed": ["x"]}},
+])
+def test_an_edited_description_is_refused(grid, edit):
+    played(grid("seed = [0]"), "out")
+    info = json.loads(Path("out/sweep.json").read_text())
+    Path("out/sweep.json").write_text(json.dumps(info | edit))
+    with pytest.raises(RunError, match=r"sweep\.json"):
+        load_sweep("out")
+
+
+def test_folders_named_like_files_of_a_sweep_are_left_alone(grid):
+    made = grid("seed = [0]")
+    played(made, "out")
+    for folder in ("out/cells/.x.part", "out/metrics/policy=fifo/foo.parquet", "out/cells/y.json"):
+        Path(folder).mkdir()
+    assert played(made, "out").before == 1
+    assert len(load_sweep("out").table()) == 1
+
+
+def test_who_plays_refuses_before_a_folder_is_made(grid):
+    def refuses():
+        raise SweepError("nobody answers")
+
+    with pytest.raises(SweepError, match="nobody answers"):
+        played(grid(TWO), "new/out", refuses)
+    assert not Path("new").exists()
+
+
+def test_what_a_policy_prints_goes_to_stderr(grid, monkeypatch, capsys):
+    whole = find("fifo").decide
+    monkeypatch.setattr(find("fifo"), "decide", lambda self, view: print("hello") or whole(self, view))
+    assert played(grid("seed = [0]"), "out").done == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "hello" in said.err
+
+
+def test_a_policy_that_interrupts_or_exits_has_failed_where_a_worker_plays(grid, monkeypatch):
+    made = grid("seed = [0]")
+    (cell,) = made.cells
+    task = Task(cell.id, cell.config, columns_of(made, cell), (), {}, cell.sources, os.getcwd())
+    for error in (KeyboardInterrupt, SystemExit):
+        def ends(self, view, error=error):
+            raise error
+
+        monkeypatch.setattr(find("fifo"), "decide", ends)
+        assert error.__name__ in play(task, worker=True).error
+    monkeypatch.setattr(find("fifo"), "decide", lambda self, view: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):  # Ctrl-C, where this process plays
+        play(task)

@@ -37,6 +37,7 @@ class Bomb:
         return os._exit, (3,)
 
 
+@pytest.mark.slow  # most of it is the start of the workers
 def test_p64_the_number_of_workers_changes_no_byte_and_a_killed_one_loses_nothing(grid):
     """1, 2 and 4 of them; of the two, one is killed in the middle of a cell, which is played again."""
     made = grid(EIGHT)
@@ -51,7 +52,8 @@ def test_p64_the_number_of_workers_changes_no_byte_and_a_killed_one_loses_nothin
 
 def test_a_cell_that_ends_its_worker_twice_has_failed_and_others_go_on(grid):
     made = grid("seed = [0, 1]")
-    tasks = [Task(cell.id, cell.config, columns_of(made, cell), (), cell.sources, os.getcwd()) for cell in made.cells]
+    tasks = [Task(cell.id, cell.config, columns_of(made, cell), (), {}, cell.sources, os.getcwd())
+             for cell in made.cells]
     executor = Processes(1)
     try:
         outcomes = list(executor.outcomes(iter([replace(tasks[0], config=Bomb()), tasks[1]])))
@@ -63,10 +65,11 @@ def test_a_cell_that_ends_its_worker_twice_has_failed_and_others_go_on(grid):
 
 def test_closing_ends_the_workers(grid):
     made = grid("seed = [0, 1]")
-    tasks = (Task(cell.id, cell.config, (), (), cell.sources, os.getcwd()) for cell in made.cells)
+    tasks = (Task(cell.id, cell.config, (), (), {}, cell.sources, os.getcwd()) for cell in made.cells)
     executor = Processes(1)
     next(executor.outcomes(tasks))
-    (pid,) = executor.pids
+    (worker,) = (*executor._idle, *executor._at_work.values())
+    pid = worker.process.pid
     executor.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

@@ -16,6 +16,7 @@ import pandas as pd
 
 from traces.errors import TraceError
 from traces.machines.capacity import About, Capacity, MachineReader
+from traces.outfile import written
 from traces.schema import MAX_TIME_S
 from traces.text import read_table
 
@@ -45,7 +46,8 @@ def write_capacity(capacity: Capacity, path: str | Path) -> None:
         "time_s": [f"{t:.15g}" if np.isfinite(t) else "" for t in capacity.time_s.tolist()],
         "vc": capacity.vc, "gpu_type": capacity.gpu_type, "gpus": capacity.gpus,
     })
-    frame.to_csv(path, index=False, lineterminator="\n")
+    with written(Path(path)) as part:
+        frame.to_csv(part, index=False, lineterminator="\n")
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +99,8 @@ def write_outages(times: NodeTimes, path: str | Path) -> None:
         "time_s": [f"{t:.15g}" if np.isfinite(t) else "" for t in times.time_s.tolist()],
         "node": times.node, "up": times.up.astype(int),
     })
-    frame.to_csv(path, index=False, lineterminator="\n")
+    with written(Path(path)) as part:
+        frame.to_csv(part, index=False, lineterminator="\n")
 
 
 MACHINES = MachineReader(

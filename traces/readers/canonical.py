@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from traces.description import described, description, sidecar
-from traces.errors import TraceError, did_you_mean
+from traces.errors import HetsimError, TraceError, did_you_mean
+from traces.outfile import refuse_existing, written
 from traces.reader import Head, Reader
 from traces.schema import BY_NAME, COLUMNS, REQUIRED
 from traces.text import read_bytes, read_table
@@ -45,25 +43,23 @@ def write_trace(
     Raises
     ------
     TraceError
-        Another ending, or a folder that cannot be written.
+        Another ending, or a file that cannot be written.
     """
     path = Path(path)
     write = _writer(path)
     text = json.dumps(description(trace, selection, recipe), indent=2, ensure_ascii=True) + "\n"
-    for file in (path, sidecar(path)):
-        if file.is_dir():  # seen before either is replaced
-            raise TraceError("cannot write the trace", where=str(file), got="a folder", allowed="the name of a file")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _aside(path) as (stream, table), _aside(sidecar(path)) as (beside, words):
-            write(trace, stream)
-            beside.write(text.encode())
-            stream.close()
-            beside.close()
-            table.replace(path)
-            words.replace(sidecar(path))
-    except (OSError, UnicodeEncodeError) as error:
+        for file in (path, sidecar(path)):
+            refuse_existing(file, force=True)  # seen before either is replaced
+        with written(sidecar(path)) as words, written(path) as table:
+            with table.open("wb") as stream:
+                write(trace, stream)
+            words.write_bytes(text.encode())
+    except UnicodeEncodeError as error:
         raise TraceError("cannot write the trace", where=str(path), got=str(error)) from None
+    except HetsimError as error:
+        raise TraceError(f"cannot write the trace: {error.what}", where=error.where, got=error.got,
+                         allowed=error.allowed, todo=error.todo) from None
     return path
 
 
@@ -166,19 +162,6 @@ def _writer(path: Path) -> Callable[[Trace, BinaryIO], None]:
     if path.suffix not in writers:
         raise TraceError("unknown file ending", where=str(path), got=path.suffix, allowed=", ".join(writers))
     return writers[path.suffix]
-
-
-@contextmanager
-def _aside(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """A file of a temporary name in the same folder, gone afterwards unless it was renamed: nobody sees half a file."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            part.chmod(0o644)
-            yield stream, part
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _starts(path: Path) -> bool:

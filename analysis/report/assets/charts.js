@@ -86,7 +86,7 @@ function overTime(data, title, unit, range) {
   return (on) => {
     const shown = layout({ annotations: [{ text: title, textangle: -90, x: 0, xshift: -48, y: 0.5, xref: "paper", yref: "paper",
       xanchor: "center", yanchor: "middle", showarrow: false }] });
-    shown.xaxis = axis(`time since first submit (${data.unit})`, { anchor: n > 1 ? `y${n}` : "y" });
+    shown.xaxis = axis(`time since ${charts.since} (${data.unit})`, { anchor: n > 1 ? `y${n}` : "y" });
     const traces = [];
     data.panels.forEach((panel, k) => {
       const name = k ? `yaxis${k + 1}` : "yaxis", height = (1 - gap * (n - 1)) / n, top = 1 - k * (height + gap);
@@ -123,20 +123,31 @@ function costBars(data) {
 
 function tradeOff(data) {
   return (on) => {
-    const there = on.filter((i) => data[i]).sort((a, b) => data[a].cost_usd - data[b].cost_usd || data[a].jct_s - data[b].jct_s);
+    const there = on.filter((i) => data[i]).sort((a, b) => data[a].jct_s - data[b].jct_s || data[a].cost_usd - data[b].cost_usd);
     const beats = (a, b) => a.cost_usd <= b.cost_usd && a.jct_s <= b.jct_s && (a.cost_usd < b.cost_usd || a.jct_s < b.jct_s);
-    const front = there.filter((i) => !there.some((j) => beats(data[j], data[i])));
+    // A cost that is not known in full may be anything from its known part up: such a run beats nobody for sure, and perhaps all dearer ones.
+    const beaten = (i) => there.some((j) => data[j].known && beats(data[j], data[i]));
+    const maybe = (i) => !data[i].known || there.some((j) => !data[j].known && beats(data[j], data[i]));
+    const front = there.filter((i) => !beaten(i) && !maybe(i));
+    const place = (i) => (beaten(i) ? "not on the Pareto front" : maybe(i) ? "on the Pareto front or not: cannot be said" : "on the Pareto front");
+    const usd = (i) => data[i].cost_usd.toLocaleString("en", { maximumFractionDigits: 2 });
     return [
       [{
-        type: "scatter", mode: "lines", name: "Pareto front", x: front.map((i) => data[i].cost_usd), y: front.map((i) => data[i].jct_s / 3600),
+        type: "scatter", mode: "lines", name: "Pareto front", x: front.map((i) => data[i].jct_s / 3600), y: front.map((i) => data[i].cost_usd),
         line: { color: colour("soft"), width: 1.3, shape: "hv", dash: "dot" }, hoverinfo: "skip",
       }].concat(there.map((i) => ({
-        type: "scatter", mode: "markers+text", name: plain(charts.runs[i].name), meta: i, x: [data[i].cost_usd], y: [data[i].jct_s / 3600],
-        text: [plain(charts.runs[i].name)], textposition: "top center", cliponaxis: false,
-        marker: { color: shade(charts.runs[i]), size: 11, symbol: charts.runs[i].marker },
-        hovertemplate: hover(`%{x:,.2f} USD<br>mean JCT %{y:,.4f} h (${human(data[i].jct_s)})${front.includes(i) ? "<br>on the Pareto front" : ""}`),
+        type: "scatter", mode: "markers+text", name: plain(charts.runs[i].name), meta: i, x: [data[i].jct_s / 3600], y: [data[i].cost_usd],
+        text: [plain(charts.runs[i].name)], textposition: data[i].known ? "top center" : "bottom center", cliponaxis: false,
+        marker: { color: shade(charts.runs[i]), size: 11, symbol: charts.runs[i].marker + (data[i].known ? "" : "-open") },
+        hovertemplate: hover(`${data[i].known ? "" : "at least "}${usd(i)} USD<br>mean JCT %{x:,.4f} h (${human(data[i].jct_s)})<br>${place(i)}`),
       }))),
-      layout({ xaxis: axis("cost (USD)"), yaxis: axis("mean JCT (h)") }),
+      layout({
+        xaxis: axis("mean JCT of finished jobs (h)"), yaxis: axis("cost of GPU time held (USD)"),
+        annotations: there.filter((i) => !data[i].known).map((i) => ({
+          x: data[i].jct_s / 3600, y: data[i].cost_usd, ax: 0, ay: -26, yshift: 0, text: "", showarrow: true, arrowside: "start", arrowhead: 2,
+          arrowcolor: shade(charts.runs[i]), standoff: 6,
+        })),
+      }),
     ];
   };
 }

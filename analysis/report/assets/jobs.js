@@ -19,13 +19,16 @@ async function unpack(text) {
 }
 
 const fixed = (digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-// name, heading, unit, digits of a number (none: text), table
+// name, heading, unit, digits of a number (none: text), what it is
 const COLUMNS = [
-  ["run", "policy", "", null, "run"], ["job_id", "job", "", null, "trace"], ["user", "user", "", null, "trace"],
-  ["vc", "virtual cluster", "", null, "trace"], ["model", "model", "", null, "trace"], ["gpus", "GPUs", "", 3, "trace"],
-  ["gpu_type", "types asked", "", null, "trace"], ["submit_s", "submitted", "s", 1, "trace"], ["queue_s", "waited", "s", 1, "run"],
-  ["jct_s", "JCT", "s", 1, "run"], ["slowdown", "slowdown", "", 2, "run"], ["rho", "ρ", "", 3, "run"],
-  ["preemptions", "preempted", "", 0, "run"], ["cost_usd", "cost", "USD", 2, "run"], ["state", "state", "", null, "run"],
+  ["run", "policy", "", null, ""], ["job_id", "job", "", null, ""], ["state", "state", "", null, "how the job stands at the end"],
+  ["jct_s", "JCT", "s", 1, "job completion time"], ["queue_s", "waited", "s", 1, "JCT less the time in which it held GPUs"],
+  ["bounded_slowdown", "bounded slowdown", "", 2, "JCT / recorded run time, at least 1; run times below 10 s count as 10 s"],
+  ["rho", "ρ", "", 3, "finish-time fairness: above 1, slower than with an equal share"],
+  ["preemptions", "preempted", "", 0, "times that the policy put it back into the queue"], ["cost_usd", "cost", "USD", 2, "of the GPU time that it held"],
+  ["gpus", "GPUs", "", 3, "asked for"], ["gpu_type", "types", "", null, "GPU types asked for; empty: any"],
+  ["submit_s", "submitted", "s", 1, `since ${charts.since}`], ["user", "user", "", null, ""], ["vc", "VC", "", null, "virtual cluster"],
+  ["model", "model", "", null, ""],
 ];
 const SEARCHED = { job: "job_id", id: "job_id", user: "user", vc: "vc", model: "model", type: "gpu_type", state: "state", policy: "run" };
 
@@ -154,13 +157,14 @@ class JobView {
     this.body = document.querySelector("#job-table tbody");
     const head = document.querySelector("#job-table thead tr");
     this.columns = COLUMNS.filter(([name]) => name === "run" || table.says(name));
-    this.heads = this.columns.map(([name, heading, unit, digits]) => {
+    this.heads = this.columns.map(([name, heading, unit, digits, what]) => {
       const cell = head.appendChild(document.createElement("th")), button = cell.appendChild(document.createElement("button"));
       cell.scope = "col";
       cell.className = digits === null ? "" : "number";
       button.type = "button";
       button.textContent = unit ? `${heading} (${unit})` : heading;
       button.dataset.sort = name;
+      if (what) button.title = what;
       button.addEventListener("click", () => this.sortBy(name, digits !== null));
       return [name, cell];
     });

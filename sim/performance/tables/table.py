@@ -14,6 +14,7 @@ from sim.performance.tables import elasticflow, gavel, own, sia
 from sim.performance.tables.gaps import GAPS, Told, batch_work, gpu_work, tell
 from sim.performance.tables.points import ANY_PLACEMENT, SPREAD, Measurement, Point
 from traces.errors import did_you_mean
+from traces.outfile import write_text
 
 _Batches = Mapping[int, Told]
 _Counts = Mapping[int, Mapping[int, _Batches]]
@@ -93,7 +94,7 @@ class MeasuredTable:
 
     def write_csv(self, path: str | Path) -> None:
         """Write the points as a table that `from_csv` reads."""
-        Path(path).write_text(own.as_text(self.points), "utf-8")
+        write_text(Path(path), own.as_text(self.points))
 
     @property
     def job_types(self) -> tuple[str, ...]:

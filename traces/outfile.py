@@ -1,0 +1,83 @@
+"""Files that a command writes: none that is there is replaced unasked, and none is ever half there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from traces.errors import HetsimError
+
+TODO = "Name another file, or see to its folder."
+
+
+def refuse_existing(path: Path, force: bool = False) -> None:
+    """Refuse what must not be written over, before any work is done.
+
+    Raises
+    ------
+    HetsimError
+        The file is there already (unless `force`), what is there is no file (a folder, a device, a link to either or to
+        itself), or no file can have that name.
+    """
+    try:
+        there, is_file = path.exists(), path.is_file()
+        endless = followed(path).is_symlink()
+    except OSError as error:
+        raise _refused(path, error) from None
+    if endless or (there and not is_file):
+        raise HetsimError("not a file that can be written", where=str(path), allowed="the name of a file")
+    if there and not force:
+        raise HetsimError("the file is there already", where=str(path), todo="Name another, or pass --force.")
+
+
+def followed(path: Path) -> Path:
+    """What a link names in the end, so that not the link is replaced; all else as it is."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+@contextmanager
+def written(path: Path, *, todo: str = TODO) -> Iterator[Path]:
+    """A name beside `path` to write to; what was written there becomes `path` when the body is through.
+
+    Folders that lack are made. A link stays, and what it names is written; a file that is replaced keeps its mode. If
+    the body fails, for whatever reason, all is as it was.
+
+    Raises
+    ------
+    HetsimError
+        The file cannot be written; `todo` says what helps.
+    """
+    refuse_existing(path, force=True)
+    target = followed(path)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    made: list[Path] = []  # innermost first
+    try:
+        made = [folder for folder in target.parents if not folder.exists()]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        if target.exists():
+            shutil.copymode(target, part)
+        part.replace(target)
+    except BaseException as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+            for folder in made:
+                folder.rmdir()  # not one in which another has written meanwhile
+        if isinstance(error, OSError):
+            raise _refused(path, error, todo) from None
+        raise
+
+
+def _refused(path: Path, error: OSError, todo: str = TODO) -> HetsimError:
+    return HetsimError("the file cannot be written", where=str(path), got=error.strerror or str(error), todo=todo)
+
+
+def write_text(path: Path, text: str, *, force: bool = True) -> Path:
+    """Write a text as UTF-8, as `written` does; an existing file only if `force`. Returns the path."""
+    refuse_existing(path, force)
+    with written(path) as part:
+        part.write_text(text, "utf-8", newline="")
+    return path
