@@ -180,8 +180,12 @@ def test_the_tutorial_shows_what_its_commands_print(workplace: Path) -> None:
     (workplace / "jobs.csv").write_text(blocks["csv"])
     for command in re.findall(r"^hetsim (trace check .*|run --trace .*)$", page, re.MULTILINE):
         hetsim(workplace, *command.split())
-    (workplace / "experiment.toml").write_text(blocks["toml"])
+    for language, code in FENCE.findall(page):
+        if language == "toml":
+            (workplace / code.splitlines()[0].removeprefix("# ")).write_text(code)
     assert load_config(workplace / "experiment.toml").engine.mtbf_h == 2000
+    for command in re.findall(r"^hetsim (explain .*|sweep .*|reproduce .*|compare sweeps.*)$", page, re.MULTILINE):
+        hetsim(workplace, *command.split("#")[0].split())
 
 
 def table_script() -> ModuleType:
