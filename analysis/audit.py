@@ -22,11 +22,9 @@ Law = Callable[[Facts], Finding]
 FORM: dict[str, Law] = form.LAWS
 CONDUCT: dict[str, Law] = {
     "no job starts before its submit": conduct.after_submit,
-    "segments of a job do not overlap": conduct.no_overlap,
     "a change of speed moves nothing": conduct.speed_changes,
     "no GPU is used above 1000 milli": conduct.gpu_capacity,
     "virtual clusters keep to their quotas": conduct.quotas_kept,
-    "slots agree with nodes": conduct.slots_agree,
     "gangs are whole": conduct.gangs_whole,
     "nothing runs on a node that is down": conduct.nodes_up,
     "jobs run on types that they allow": conduct.types_allowed,

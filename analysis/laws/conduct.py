@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.laws.facts import Facts, Finding, Violation, earliest
-from analysis.run import explode, wishes
+from analysis.run import wishes
 
 WHOLE = 1000
 """Milli-GPU in a GPU."""
@@ -19,21 +19,6 @@ def after_submit(facts: Facts) -> Finding:
         len(facts.begin),
         "segments",
         facts.of_segments(facts.begin < submit, lambda i: f"submitted at {submit[i]} s"),
-    )
-
-
-def no_overlap(facts: Facts) -> Finding:
-    """In the order of the file, each segment of a job begins at or after the end of the one before."""
-    order = np.argsort(facts.job, kind="stable")
-    same = facts.job[order][1:] == facts.job[order][:-1]
-    bad = np.zeros(len(order), dtype=bool)
-    before = np.full(len(order), -np.inf)
-    before[order[1:]] = facts.end[order[:-1]]
-    bad[order[1:]] = same & (facts.begin[order[1:]] < before[order[1:]])
-    return Finding(
-        int(same.sum()),
-        "pairs of segments",
-        facts.of_segments(bad, lambda i: f"its segment before ends at {before[i]} s"),
     )
 
 
@@ -142,35 +127,6 @@ def _starts(facts: Facts) -> np.ndarray:
     goes_on = np.zeros(len(order), dtype=bool)
     goes_on[order[1:]] = same & (reason[order[:-1]] == "respeed")
     return ~goes_on
-
-
-def slots_agree(facts: Facts) -> Finding:
-    """`nodes` (ascending) and `gpus` of a segment are what its `gpu_ids` and `gpu_milli` add up to."""
-    segment, gpu = facts.slots
-    held, size = facts.run.held, len(facts.run.nodes)
-    milli = facts.run.column("segments", "gpu_milli").astype(np.int64)
-    pair, slots = np.unique(segment * size + facts.gpu_node[gpu], return_counts=True)
-    said = held.segment * size + held.node
-    bad = np.bincount(pair // size, minlength=len(milli)) != np.bincount(held.segment, minlength=len(milli))
-    bad[held.segment[1:][np.diff(said) <= 0]] = True
-    # Both lists are in order of (segment, node), so where they agree they agree entry by entry.
-    shares = explode(facts.run.tables["segments"]["gpus"])[1]
-    if np.array_equal(pair, said):
-        bad[held.segment[np.abs(shares * 1000.0 - slots * milli[pair // size]) > 1e-6]] = True
-    else:
-        bad[held.segment[~np.isin(said, pair)]] = True
-        bad[pair[~np.isin(pair, said)] // size] = True
-    nodes, gpus, ids = (facts.run.tables["segments"][c] for c in ("nodes", "gpus", "gpu_ids"))
-    return Finding(
-        len(said),
-        "nodes of segments",
-        facts.of_segments(
-            bad,
-            lambda i: (
-                f"GPUs {ids[i].as_py()} of {milli[i]} milli; nodes {nodes[i].as_py()}, gpus {gpus[i].as_py()}"
-            ),
-        ),
-    )
 
 
 def gangs_whole(facts: Facts) -> Finding:

@@ -5,6 +5,7 @@ on them: `analysis.run.load_run` refuses a run that breaks one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from analysis.laws.facts import Facts, Finding, Violation
 from analysis.laws.runjson import settings_typed
-from analysis.run import Run
+from analysis.run import Run, explode
 from sim.schema import END_REASONS, FILES, STATES, allowed, nullable, within
 
 
@@ -203,6 +204,54 @@ def jobs_timed(facts: Facts) -> Finding:
     )
 
 
+def _in_segments(found: Violation | None) -> Violation | None:
+    return None if found is None else replace(found, where="segments.parquet")
+
+
+def no_overlap(facts: Facts) -> Finding:
+    """In the order of the file, each segment of a job begins at or after the end of the one before."""
+    order = np.argsort(facts.job, kind="stable")
+    same = facts.job[order][1:] == facts.job[order][:-1]
+    bad = np.zeros(len(order), dtype=bool)
+    before = np.full(len(order), -np.inf)
+    before[order[1:]] = facts.end[order[:-1]]
+    bad[order[1:]] = same & (facts.begin[order[1:]] < before[order[1:]])
+    return Finding(
+        int(same.sum()),
+        "pairs of segments",
+        _in_segments(facts.of_segments(bad, lambda i: f"its segment before ends at {before[i]} s")),
+    )
+
+
+def slots_agree(facts: Facts) -> Finding:
+    """`nodes` (ascending) and `gpus` of a segment are what its `gpu_ids` and `gpu_milli` add up to."""
+    segment, gpu = facts.slots
+    held, size = facts.run.held, len(facts.run.nodes)
+    milli = facts.run.column("segments", "gpu_milli").astype(np.int64)
+    pair, slots = np.unique(segment * size + facts.gpu_node[gpu], return_counts=True)
+    said = held.segment * size + held.node
+    bad = np.bincount(pair // size, minlength=len(milli)) != np.bincount(held.segment, minlength=len(milli))
+    bad[held.segment[1:][np.diff(said) <= 0]] = True
+    # Both lists are in order of (segment, node), so where they agree they agree entry by entry.
+    shares = explode(facts.run.tables["segments"]["gpus"])[1]
+    if np.array_equal(pair, said):
+        bad[held.segment[np.abs(shares * 1000.0 - slots * milli[pair // size]) > 1e-6]] = True
+    else:
+        bad[held.segment[~np.isin(said, pair)]] = True
+        bad[pair[~np.isin(pair, said)] // size] = True
+    nodes, gpus, ids = (facts.run.tables["segments"][c] for c in ("nodes", "gpus", "gpu_ids"))
+    return Finding(
+        len(said),
+        "nodes of segments",
+        _in_segments(facts.of_segments(
+            bad,
+            lambda i: (
+                f"GPUs {ids[i].as_py()} of {milli[i]} milli; nodes {nodes[i].as_py()}, gpus {gpus[i].as_py()}"
+            ),
+        )),
+    )
+
+
 LAWS: dict[str, Callable[[Facts], Finding]] = {
     "run.json says what it may": settings_typed,
     "values are finite": values_finite,
@@ -213,6 +262,8 @@ LAWS: dict[str, Callable[[Facts], Finding]] = {
     "nodes and GPUs are numbered as counted": nodes_counted,
     "time goes forward": time_forward,
     "jobs say when they ran": jobs_timed,
+    "segments of a job do not overlap": no_overlap,
+    "slots agree with nodes": slots_agree,
 }
 """In this order: each rests on those before it."""
 

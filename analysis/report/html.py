@@ -14,7 +14,7 @@ def text(content: object) -> str:
 
 def name(content: object) -> str:
     """A name from a file, in whatever script: it does not turn what stands beside it around."""
-    return f"<bdi>{escape(str(content))}</bdi>"
+    return f"<bdi>{text(content)}</bdi>"
 
 
 def items(lines: Iterable[str], kind: str) -> str:

@@ -129,6 +129,7 @@ def solve(
     table = model.timetable(device, np.lexsort((graph.rank, warm.start_s)))
     program = _Program(model, table)
     solver = cp_model.CpSolver()
+    solver.parameters.catch_sigint_signal = False  # else Ctrl-C is lost to Python, also after it has ended
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = workers
     solver.parameters.random_seed = seed

@@ -188,6 +188,7 @@ def _proved(parts: Parts, known: Split, seconds: float, workers: int, seed: int)
     unit = known.load / UNITS
     model, x = _model(parts, known, unit)
     solver = cp_model.CpSolver()
+    solver.parameters.catch_sigint_signal = False  # else Ctrl-C is lost to Python, also after it has ended
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = workers
     solver.parameters.random_seed = seed

@@ -332,4 +332,4 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Run:
             free[gpu, own] = end
             run.segment(f"j{i}", begin, end, [gpu], overhead_s=float(rng.choice([0, 1 / 7, 50])),
                         end_reason="done" if piece == pieces - 1 else "preempted")
-    return run.load()
+    return run.load(check=False)  # jobs whose own segments overlap: only their tracks matter here

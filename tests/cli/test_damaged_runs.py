@@ -157,7 +157,9 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "down twice": (put("nodes", "down_s", [5.0, 5.0]), "nodes.parquet, node 1: times down and up do not alternate"),
     **{f"{name} {how.__name__}": (rows(name, how), f"{name}.parquet") for name, how in (
         ("jobs", emptied), ("jobs", twice), ("jobs", turned), ("nodes", emptied), ("nodes", twice), ("nodes", turned),
-        ("decisions", emptied), ("decisions", turned))},
+        ("decisions", emptied), ("decisions", turned), ("segments", twice))},
+    "more GPUs than the slots": (put("segments", "gpus", [100_000.0]), "segments.parquet"),
+    "GPUs of another node": (put("segments", "gpu_ids", [0]), "segments.parquet"),
     "segments emptied": (rows("segments", emptied), "jobs.parquet, row 0"),
     **{f"run.json {key}={value!r:.30}": (say(key, value), f"run.json, key '{key}") for key, values in {
         "start_s": (None, "0", True, 1e300, -1e300, NAN, 10**400),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from itertools import product
 
 import numpy as np
@@ -83,6 +84,14 @@ def test_the_solver_finds_the_best_of_all_schedules(seed, n):
         assert answer.makespan_s == answer.bound_s == best
     else:
         assert answer.status == "warm start"
+
+
+def test_ctrl_c_still_reaches_python_once_the_solver_has_run():
+    graph = PlacementGraph(np.ones(2), np.zeros(2), np.array([[0, 1]]), np.ones(1))
+    devices = Devices.alike(2, 1.0, 1.0, cache=False)
+    solve(graph, devices, single(graph, devices), **EXACT)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def fork(work: tuple[float, float] = (4.0, 4.0)) -> PlacementGraph:
