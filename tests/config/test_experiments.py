@@ -51,7 +51,12 @@ def test_every_cell_and_figure_of_a_sweep_is_possible(name):
     assert check(name).cells
 
 
-def test_the_sweep_over_real_windows_is_possible_where_the_log_is(data_dir):
+def test_the_sweep_over_real_windows_is_possible_where_the_log_is(data_dir, tmp_path, monkeypatch):
+    """The file names the log beside the repository; here it is where the test data are."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "data").symlink_to(data_dir.resolve())
+    (tmp_path / "repository").mkdir()
+    monkeypatch.chdir(tmp_path / "repository")
     grid = check("estimate-errors-philly")
     assert {cell.config.jobs for cell in grid.cells} == {10_000}
     assert max(cell.config.skip for cell in grid.cells) + 10_000 <= 82_247
