@@ -83,20 +83,19 @@ def pareto(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Figure:
         axes.set(xlabel=f"mean JCT of finished jobs ({unit})", ylabel="cost of GPU time held (USD)")
         legend(figure, *axes.get_legend_handles_labels())
         remarks = [UNKNOWN] * bool((~points["known"]).any())
-        remarks += [UNSURE] * bool(may_be_beaten(points).any())
+        remarks += [UNSURE] * bool(fronts(points)[1].any())
         missing = [short(name, 30) for name, gone in zip(names, points["x"].isna(), strict=True) if gone]
         remarks += [f"no finished job: {', '.join(missing)}"] * bool(missing)
         note(figure, "\n".join(remarks))
     return figure
 
 
-def may_be_beaten(points: pd.DataFrame) -> np.ndarray:
-    """bool [points]: the y is known, and a point of unknown y beats it if that is no more than what is known of it."""
-    x, y, known = (points[name].to_numpy() for name in ("x", "y", "known"))
-    no_worse = (x <= x[:, None]) & (y <= y[:, None])  # [point, by which other]
-    better = no_worse & ((x < x[:, None]) | (y < y[:, None]))
-    found: np.ndarray = known & (better & ~known).any(axis=1)
-    return found
+def fronts(points: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """bool [points], twice: on the Pareto front of points of known y; of these, which one of unknown y may beat."""
+    priced = points.assign(y=points["y"].where(points["known"]), least=points["y"])
+    on = on_front(priced, "x", "y").fillna(False).to_numpy(bool)
+    sure = on_front(priced, "x", "y", at_least={"y": "least"}).fillna(False).to_numpy(bool)
+    return on, on & ~sure
 
 
 def draw_front(axes: Axes, points: pd.DataFrame) -> None:
@@ -109,11 +108,10 @@ def draw_front(axes: Axes, points: pd.DataFrame) -> None:
     ----------
     points : columns name, x, y, known, its index the number of the mark; x_low, x_high, y_low, y_high: intervals.
     """
-    on = on_front(points.assign(y=points["y"].where(points["known"])), "x", "y").fillna(False).to_numpy(bool)
+    on, unsure = fronts(points)
     line = points[on].sort_values("x")
     axes.step(line["x"], line["y"], where="post", color="#999999", linewidth=1.0, zorder=1,
               label="Pareto front" if len(line) else "_")
-    unsure = on & may_be_beaten(points)
     for i, p, half in zip(points.index.tolist(), points.to_dict("records"), unsure.tolist(), strict=True):
         x, y, look = float(p["x"]), float(p["y"]), mark(i)
         if not np.isfinite(x):
