@@ -1,4 +1,6 @@
-"""Policies by name: each file of this folder that defines one is a policy of that name; others come by entry point.
+"""Policies by name: each file of a family's folder that defines one is a policy of that name; others come by entry point.
+
+A family is a folder here that is not one of the `SHARED` ones; a new folder, and a new file in it, is listed nowhere.
 
 A third party's package declares `[project.entry-points."hetsim.policies"]  my-policy = "package.module:Class"`.
 """
@@ -9,6 +11,7 @@ import importlib
 import inspect
 import pkgutil
 import traceback
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -18,6 +21,8 @@ from sim.api import Policy, PolicyError
 from traces.errors import did_you_mean
 
 ENTRY_POINTS = "hetsim.policies"
+SHARED = frozenset({"checks", "estimate", "mechanisms", "place", "recommend", "registry"})
+"""What policies share, and no policy is looked for in."""
 
 
 @cache
@@ -30,24 +35,37 @@ def _ours() -> dict[str, type[Policy]]:
     return _read_folder()[0]
 
 
-@cache
-def _read_folder() -> tuple[dict[str, type[Policy]], dict[str, str]]:
-    """Policies of this folder by name, and what is wrong with the files that cannot be read (others still run)."""
-    found: dict[str, type[Policy]] = {}
-    broken: dict[str, str] = {}
-    for module in pkgutil.iter_modules(policies.__path__):
-        if module.ispkg or module.name == "registry":
+def _modules() -> Iterator[str]:
+    """Names of the modules in which a policy may be: those of the families' folders, and files beside the folders."""
+    for entry in pkgutil.iter_modules(policies.__path__, "policies."):
+        if entry.name.rpartition(".")[2] in SHARED:
             continue
-        name = module.name.replace("_", "-")
+        if entry.ispkg:
+            family = importlib.import_module(entry.name)
+            yield from (file.name for file in pkgutil.iter_modules(family.__path__, f"{entry.name}.") if not file.ispkg)
+        else:
+            yield entry.name
+
+
+@cache
+def _read_folder() -> tuple[dict[str, type[Policy]], dict[str, tuple[str, str]]]:
+    """Our policies by name, and those whose file cannot be read: the file, and what is wrong (others still run)."""
+    found: dict[str, type[Policy]] = {}
+    broken: dict[str, tuple[str, str]] = {}
+    for module in _modules():
+        name, file = module.rpartition(".")[2].replace("_", "-"), module.replace(".", "/") + ".py"
         try:
-            policy = _defined_in(importlib.import_module(f"policies.{module.name}"))
+            policy = _defined_in(importlib.import_module(module))
         except Exception as error:  # whatever a policy's file raises is that file's trouble, not the others'
             frames = traceback.extract_tb(error.__traceback__)
             line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno
-            broken[name] = f"{type(error).__name__} (line {line}): {error}"
+            broken[name] = file, f"{type(error).__name__} (line {line}): {error}"
             continue
-        if policy is not None:
-            found[name] = policy
+        if policy is None:
+            continue
+        if name in found:
+            broken[name] = file, f"{found[name].__module__} has that name already"
+        found[name] = policy
     return found, broken
 
 
@@ -77,8 +95,8 @@ def find(name: str) -> type[Policy]:
     name = name.replace("_", "-")
     ours, broken = _read_folder()
     if name in broken:
-        raise PolicyError("the policy's file cannot be imported", where=f"policies/{name.replace('-', '_')}.py",
-                          got=broken[name], todo="Correct the file.")
+        raise PolicyError("the policy's file cannot be imported", where=broken[name][0], got=broken[name][1],
+                          todo="Correct the file.")
     if name in ours:
         policy = ours[name]
     else:

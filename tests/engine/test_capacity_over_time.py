@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from analysis.audit import audit
 from analysis.run import load_run
-from policies.fifo import Fifo
+from policies.ordering.fifo import Fifo
 from policies.registry import make
 from sim.api import Decision, HetsimError, PolicyError, View
 from sim.cluster import ClusterError

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from policies.checks import cases, check_policy
-from policies.fifo import Fifo
 from policies.mechanisms import Ordered, Preemptive
+from policies.ordering.fifo import Fifo
 from policies.registry import names
 from sim.api import Decision, Placement, Policy, PolicyError, param
 from sim.cli.schedulers import replay as runner

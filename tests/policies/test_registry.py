@@ -38,3 +38,31 @@ def test_a_broken_file_is_named_and_the_others_run(folder: Path, text: str, part
 def test_an_unknown_name_is_told_the_nearest(folder: Path) -> None:
     with pytest.raises(PolicyError, match="did you mean 'fifo'"):
         registry.find("fifoo")
+
+
+A_POLICY = """
+from dataclasses import dataclass
+from sim.api import Decision, Policy
+
+
+@dataclass
+class Mine(Policy):
+    \"\"\"Waits.\"\"\"
+
+    def decide(self, view):
+        return Decision()
+"""
+
+
+def test_a_policy_in_a_new_family_is_listed_nowhere_and_found(folder: Path) -> None:
+    (folder / "newfamily").mkdir()
+    (folder / "newfamily/__init__.py").write_text("")
+    (folder / "newfamily/mine_alone.py").write_text(A_POLICY)
+    assert registry.find("mine-alone").name == "mine-alone" and "mine-alone" in registry.names()
+
+
+def test_two_files_of_one_name_are_told(folder: Path) -> None:
+    (folder / "fifo.py").write_text(A_POLICY)
+    with pytest.raises(PolicyError, match="has that name already"):
+        registry.find("fifo")
+    assert registry.find("las").name == "las"

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from analysis.audit import audit
 from analysis.run import Run
-from policies.hetero import Hetero
-from policies.homogeneous import Homogeneous
+from policies.planning.hetero import Hetero
+from policies.planning.homogeneous import Homogeneous
 from policies.recommend.market import CAP
 from sim.api import Policy
 from sim.cluster import ClusterSpec

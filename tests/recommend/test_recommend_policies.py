@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.hetero import Hetero
-from policies.homogeneous import Homogeneous
+from policies.planning.hetero import Hetero
+from policies.planning.homogeneous import Homogeneous
 from policies.recommend.classes import Classes
 from sim.api import HetsimError, Jobs, Policy, PolicyError, View
 from sim.cluster import ClusterSpec, Ledger

@@ -74,7 +74,7 @@ def test_the_code_that_counts_is_that_which_tables_depend_on():
     """The simulator, policies, traces and metrics, with what they import; no figure, and no command."""
     names = {file.relative_to(identity.ROOT).as_posix() for file in identity.code_files()}
     assert {"sim/engine.py", "sim/kernels/select.py", "sim/performance/memory.py", "analysis/metrics.py",
-            "analysis/run.py", "sim/sweeps/cell.py", "traces/load.py", "policies/srtf.py",
+            "analysis/run.py", "sim/sweeps/cell.py", "traces/load.py", "policies/ordering/srtf.py",
             "sim/presets/gavel.toml"} <= names
     assert not [name for name in names if name.startswith(("sim/cli/", "analysis/report/"))]
     assert not names & {"analysis/figures.py", "analysis/drawing/style.py", "sim/sweeps/executors.py"}
