@@ -14,7 +14,7 @@ from analysis.audit import audit
 from analysis.run import load_run
 from benchmarks.conftest import DATA
 from policies.recommend import RecommendError
-from policies.recommend.planner import Planner
+from policies.recommend.searching.planner import Planner
 from sim.hardware import gpu_type
 from sim.performance import MODELS, Performance
 from tests.helpers import nodes, run

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from benchmarks.conftest import DATA
-from policies.recommend.chain import Chain, chain_of, reach_of
-from policies.recommend.chain_fleet import FleetTable
-from policies.recommend.chain_large import large_fleet
-from policies.recommend.chain_renting import Renting
+from policies.recommend.algorithms.chain_fleet import FleetTable
+from policies.recommend.algorithms.chain_large import large_fleet
+from policies.recommend.algorithms.chain_renting import Renting
+from policies.recommend.algorithms.long_chain import Chain, chain_of, reach_of
 from sim.performance.readers import read_graph
 
 SLOWER = np.array([1.0, 1.7, 2.6, 0.45, 3.3, 0.8])

@@ -19,11 +19,11 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 
-from policies.recommend.bounds import lower_bound
-from policies.recommend.fleet import Fleet
 from policies.recommend.methods import exact
 from policies.recommend.methods.search import Search, improve, starts
-from policies.recommend.request import Recommendation, Request
+from policies.recommend.request.fleet import Fleet
+from policies.recommend.request.request import Recommendation, Request
+from policies.recommend.searching.bounds import lower_bound
 from sim.api import Plan, Stage
 from sim.hardware import gpu_type
 from sim.performance import Performance

@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from policies.recommend.maxload import Split
-from policies.recommend.maxload_solve import anywhere, contiguous
+from policies.recommend.algorithms.maxload_graph import Split
+from policies.recommend.algorithms.maxload_solve import anywhere, contiguous
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "recommend"))
 from maxload_files import Row, read_problem, read_rows

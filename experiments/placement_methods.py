@@ -25,11 +25,11 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from policies.place.anneal import anneal
+from policies.place.annealing import anneal
 from policies.place.baechi import m_etf, m_sct, m_topo
 from policies.place.coarsen import coarsen
 from policies.place.pesto import pesto
-from policies.place.problem import Devices, PlacementGraph, Placer, Schedule
+from policies.place.placement_problem import Devices, PlacementGraph, Placer, Schedule
 from policies.place.program import solve
 from policies.place.simple import expert, layers, single
 from policies.place.step import profiled_step

@@ -2,12 +2,14 @@
 
     .venv/bin/python experiments/profiling_regret.py [--quick] [--hours 10] [--draws 20] [--csv FILE]
 
-True times are modelled times with errors drawn from the prior belief (`policies.recommend.belief`), unknown to all:
+True times are modelled times with errors drawn from the prior belief (`policies.recommend.uncertain_speeds.belief`),
+unknown to all:
 
 none      the plan of the least mean under the prior.
 all       every type is profiled, all at once.
-heterbo   candidate plans are tried as a whole, by Bayesian optimisation with costs (`policies.recommend.bayes`).
-ours      the runs that are worth their cost (`policies.recommend.uncertain`).
+heterbo   candidate plans are tried as a whole, by Bayesian optimisation with costs
+          (`policies.recommend.algorithms.bayes`).
+ours      the runs that are worth their cost (`policies.recommend.uncertain_speeds.uncertain`).
 
 Regret: objective of an iteration over that of the best plan of all, planned with the true times, less 1. With cost: the
 runs' seconds or USD added, for a job as long as `--hours` on the plan that is best as modelled.
@@ -25,14 +27,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from policies.recommend.bayes import Candidates, explore
-from policies.recommend.belief import NOISE, Belief
-from policies.recommend.fleet import Fleet
-from policies.recommend.layout import counts_of
+from policies.recommend.algorithms.bayes import Candidates, explore
 from policies.recommend.methods import exact
-from policies.recommend.profiling import START_S, STEPS, Run, runs_of
-from policies.recommend.request import Recommendation, Request
-from policies.recommend.uncertain import candidates_under, recommend_with_profiling
+from policies.recommend.request.fleet import Fleet
+from policies.recommend.request.request import Recommendation, Request
+from policies.recommend.request.stage_gpus import counts_of
+from policies.recommend.uncertain_speeds.belief import NOISE, Belief
+from policies.recommend.uncertain_speeds.profiling import START_S, STEPS, Run, runs_of
+from policies.recommend.uncertain_speeds.uncertain import candidates_under, recommend_with_profiling
 from sim.api import Plan
 from sim.hardware import gpu_type
 from sim.performance import Performance

@@ -20,11 +20,11 @@ from typing import Any
 
 import pandas as pd
 
-from policies.recommend.errors import RecommendError
-from policies.recommend.fleet import Fleet
-from policies.recommend.gather import METHODS, gather
-from policies.recommend.objective import Limits, on, ranked
-from policies.recommend.request import Recommendation, Request, Space, by_cost
+from policies.recommend.request.fleet import Fleet
+from policies.recommend.request.objective import Limits, on, ranked
+from policies.recommend.request.recommend_error import RecommendError
+from policies.recommend.request.request import Recommendation, Request, Space, by_cost
+from policies.recommend.searching.gather import METHODS, gather
 from sim.hardware import gpu_type
 from sim.performance import Performance
 

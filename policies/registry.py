@@ -1,4 +1,4 @@
-"""Policies by name: each file of a family's folder that defines one is a policy of that name; others come by entry point.
+"""Policies by name: each file in a family's folder that defines one; others come by entry point.
 
 A family is a folder here that is not one of the `SHARED` ones; a new folder, and a new file in it, is listed nowhere.
 

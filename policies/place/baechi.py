@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
-from policies.place.problem import (
+from policies.place.placement_problem import (
     Devices,
     PlacementError,
     PlacementGraph,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.place.problem import PlacementGraph
+from policies.place.placement_problem import PlacementGraph
 
 TARGET = 200
 """Vertices that Pesto leaves to its solver."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.place.anneal import anneal, critical_path
+from policies.place.annealing import anneal, critical_path
 from policies.place.coarsen import TARGET, coarsen
-from policies.place.problem import Devices, PlacementGraph, Schedule, execute
+from policies.place.placement_problem import Devices, PlacementGraph, Schedule, execute
 from policies.place.program import solve
 
 WARM_ITERATIONS = 20_000

@@ -17,7 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
-from policies.place.problem import Devices, PlacementGraph, Schedule, channels, groups, tensors, work_by_device
+from policies.place.placement_problem import (
+    Devices,
+    PlacementGraph,
+    Schedule,
+    channels,
+    groups,
+    tensors,
+    work_by_device,
+)
 
 QUANTA = 1_000_000
 """Units of the solver's time in the work of all operators: rounding costs half a unit an operator on the way."""

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.place.problem import Devices, PlacementError, PlacementGraph, Schedule, execute, groups, work_by_device
+from policies.place.placement_problem import (
+    Devices,
+    PlacementError,
+    PlacementGraph,
+    Schedule,
+    execute,
+    groups,
+    work_by_device,
+)
 
 
 def single(graph: PlacementGraph, devices: Devices) -> Schedule:

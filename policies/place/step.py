@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.place.problem import PlacementError, PlacementGraph
+from policies.place.placement_problem import PlacementError, PlacementGraph
 from sim.performance.graph import OperatorGraph
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from policies.recommend.policy import RecommendPolicy
+from policies.recommend.market.planned_jobs import RecommendPolicy
 
 
 @dataclass

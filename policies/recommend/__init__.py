@@ -3,17 +3,17 @@
 >>> recommend(performance, "gpt2-1.5b", 64, types, counts=(8, 8), max_gpus=8).plan     # doctest: +SKIP
 
 The search is exact over the plans that it admits; what these are, and the form of the time, stand in
-`policies.recommend.problem` and `sim.kernels.partition`.
+`policies.recommend.request.partition_problem` and `sim.kernels.partition`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from policies.recommend.errors import RecommendError
-from policies.recommend.objective import OBJECTIVES, ranked
-from policies.recommend.planner import Planner
-from policies.recommend.request import Recommendation
+from policies.recommend.request.objective import OBJECTIVES, ranked
+from policies.recommend.request.recommend_error import RecommendError
+from policies.recommend.request.request import Recommendation
+from policies.recommend.searching.planner import Planner
 from sim.performance import GpuType, Performance
 
 __all__ = ["OBJECTIVES", "Planner", "RecommendError", "Recommendation", "front", "ranked", "recommend"]

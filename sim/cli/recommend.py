@@ -15,9 +15,9 @@ from sim.cli.recommendinput import Question
 from traces.errors import HetsimError
 
 if TYPE_CHECKING:
-    from policies.recommend.bounds import Bound
-    from policies.recommend.objective import Limits
-    from policies.recommend.request import Recommendation, Request
+    from policies.recommend.request.objective import Limits
+    from policies.recommend.request.request import Recommendation, Request
+    from policies.recommend.searching.bounds import Bound
 
 
 def recommend(
@@ -107,12 +107,12 @@ def recommend(
 
 def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """All that is said, and each plan that is worth having as one row."""
-    from policies.recommend import report
-    from policies.recommend.bounds import lower_bound
-    from policies.recommend.gather import gather
-    from policies.recommend.nofit import nothing_fits
-    from policies.recommend.objective import ranked
-    from policies.recommend.request import by_cost, by_counts
+    from policies.recommend.request.objective import ranked
+    from policies.recommend.request.request import by_cost, by_counts
+    from policies.recommend.searching import plain as report
+    from policies.recommend.searching.bounds import lower_bound
+    from policies.recommend.searching.gather import gather
+    from policies.recommend.searching.nofit import nothing_fits
     from sim.hardware import catalogue
 
     began = time.perf_counter()
@@ -175,7 +175,7 @@ def _write(out: Path, answer: dict[str, Any], rows: list[dict[str, Any]]) -> Non
 
 def _kept(asked: Question, request: Request, methods: tuple[str, ...]) -> list[Recommendation]:
     """The best plan on exactly the GPUs that are to be kept; empty: none fits, or none are."""
-    from policies.recommend.gather import gather
+    from policies.recommend.searching.gather import gather
 
     if asked.keep is None:
         return []
@@ -189,8 +189,8 @@ def _chosen(
     bound: Bound,
 ) -> dict[str, Any]:
     """The plan, the best on one type beside it, and what the one saves against the other."""
-    from policies.recommend import report
-    from policies.recommend.objective import ranked
+    from policies.recommend.request.objective import ranked
+    from policies.recommend.searching import plain as report
 
     by = "time" if asked.objective == "front" else asked.objective
     # A multiple of the best time is one of the best of all plans, whatever is kept.

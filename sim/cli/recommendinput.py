@@ -14,9 +14,9 @@ from sim.cli import graphs as graphs_cli
 from traces.errors import HetsimError, did_you_mean
 
 if TYPE_CHECKING:
-    from policies.recommend.fleet import Fleet
-    from policies.recommend.objective import Limits
-    from policies.recommend.request import Request, Space
+    from policies.recommend.request.fleet import Fleet
+    from policies.recommend.request.objective import Limits
+    from policies.recommend.request.request import Request, Space
     from sim.hardware import GpuType
     from sim.performance import Performance
 
@@ -76,8 +76,8 @@ def request(asked: Question) -> Request:
     HetsimError
         Whatever cannot be meant; the message names the option.
     """
-    from policies.recommend.fleet import Fleet
-    from policies.recommend.request import Request
+    from policies.recommend.request.fleet import Fleet
+    from policies.recommend.request.request import Request
 
     _check(asked)
     limits(asked)
@@ -151,8 +151,8 @@ def counts(text: str, option: str, least: int = 1, most: int = MOST_GPUS) -> tup
 
 def methods(asked: Question) -> tuple[str, ...]:
     """The methods, those that exist."""
-    from policies.recommend.gather import METHODS
     from policies.recommend.methods import method
+    from policies.recommend.searching.gather import METHODS
 
     names = named_list(asked.methods, "--methods") if asked.methods else METHODS
     for name in names:
@@ -162,7 +162,7 @@ def methods(asked: Question) -> tuple[str, ...]:
 
 def limits(asked: Question) -> Limits:
     """`--within` and `--budget`."""
-    from policies.recommend.objective import Limits
+    from policies.recommend.request.objective import Limits
 
     times_best, time_s = _within(asked.within) if asked.within is not None else (None, None)
     usd = _usd(asked.budget) / (asked.iterations or 1) if asked.budget is not None else None
@@ -188,7 +188,7 @@ def _usd(text: str) -> float:
 
 
 def _space(asked: Question, schedules: tuple[str, ...]) -> Space:
-    from policies.recommend.request import Space
+    from policies.recommend.request.request import Space
     from sim.performance.iteration import SCHEDULES
 
     for name in schedules:
@@ -224,7 +224,7 @@ def _performance(asked: Question, links: Any, schedule: str) -> tuple[Performanc
 
 def _gpus(asked: Question) -> tuple[Any, list[GpuType], list[int], list[int]]:
     """Links, types, counts and GPUs on a node."""
-    from policies.recommend.fleet import NODE_GPUS
+    from policies.recommend.request.fleet import NODE_GPUS
     from sim.clusters import load_cluster
     from sim.prices import priced
 
@@ -301,7 +301,7 @@ def counts_to_keep(text: str, fleet: Fleet) -> tuple[int, ...]:
 
 def exactly(request: Request, counts: tuple[int, ...]) -> Request:
     """The same job on these GPUs."""
-    from policies.recommend.fleet import Fleet
+    from policies.recommend.request.fleet import Fleet
 
     fleet = Fleet(request.performance, request.fleet.types, counts, request.fleet.node_gpus)
     return replace(request, fleet=fleet, max_gpus=sum(counts), _judged={})

@@ -156,8 +156,8 @@ def _effort(answer: Mapping[str, Any]) -> str:
 
 def methods_table() -> Table:
     """All search methods, and those that are used where nobody says."""
-    from policies.recommend.gather import METHODS
     from policies.recommend.methods import about, method_names
+    from policies.recommend.searching.gather import METHODS
 
     table = new_table("method", "what it does", title="Methods of hetsim recommend (--methods A,B)")
     for name in method_names():

@@ -20,8 +20,8 @@ def pipelines_from(
     A stage between two cuts on r machines takes (time + 4 (r - 1) / r x parameter bytes / bandwidth) / r, and its
     transfers at either end 2 x cut bytes / (bandwidth x r). Of the first stage of a pipeline only what the next one
     receives is counted; where it is the only one, its exchange is divided by `within` (see
-    `policies.recommend.pipedream`). A stage with m machines up to its end keeps ceil((machines - m) / r) more copies
-    of its activations and weights.
+    `policies.recommend.algorithms.pipedream_levels`). A stage with m machines up to its end keeps ceil((machines - m) /
+    r) more copies of its activations and weights.
 
     Parameters
     ----------

@@ -10,8 +10,9 @@ Parameters of several kernels
 edges : int64 [E, 2], source and reader.
 first, leaving : int64 [n + 1], int64 [E]; edges that leave op: leaving[first[op]:first[op + 1]].
 tensor : int64 [E]; edges of one number are one tensor (of one source), which a device receives at most once
-    (`policies.place.problem.tensors`).
-sends, receives : int64 [D, D], channels of a transfer by sender and receiver (`policies.place.problem.channels`).
+    (`policies.place.placement_problem.tensors`).
+sends, receives : int64 [D, D], channels of a transfer by sender and receiver
+    (`policies.place.placement_problem.channels`).
 rank : int64 [n], 0 to n - 1, each once; the least goes first.
 """
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from analysis.audit import audit
 from analysis.run import Run
-from policies.recommend.layout import counts_of, in_stage_order
+from policies.recommend.request.stage_gpus import counts_of, in_stage_order
 from sim.api import Decision, IllegalDecisionError, Part, Placement, Plan, Policy, Stage, View
 from sim.cluster import ClusterSpec, Links
 from sim.config import EngineConfig

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.place.anneal import anneal, critical_path, movable
-from policies.place.problem import (
+from policies.place.annealing import anneal, critical_path, movable
+from policies.place.placement_problem import (
     Devices,
     PlacementError,
     PlacementGraph,

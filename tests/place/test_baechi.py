@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.place.baechi import earliest, favourite_children, m_etf, m_sct, m_topo, relaxed_favourites
-from policies.place.problem import Devices, PlacementError, PlacementGraph, execute
+from policies.place.placement_problem import Devices, PlacementError, PlacementGraph, execute
 from policies.place.simple import expert, layers, single
 from policies.place.step import profiled_step, training_step
 from sim.performance.readers import read_graph

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.place.coarsen import coarsen, contracted, mirrors
-from policies.place.problem import PlacementGraph
+from policies.place.placement_problem import PlacementGraph
 from policies.place.step import training_step
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.place.problem import Devices, PlacementError, PlacementGraph, execute
+from policies.place.placement_problem import Devices, PlacementError, PlacementGraph, execute
 from tests.place.twins import PlayedPlacement
 
 

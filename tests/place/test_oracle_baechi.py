@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from policies.place.baechi import m_etf, m_sct, m_topo
-from policies.place.problem import Devices, PlacementGraph
+from policies.place.placement_problem import Devices, PlacementGraph
 from policies.place.simple import single
 from policies.place.step import training_step
 

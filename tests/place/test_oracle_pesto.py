@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from policies.place.anneal import anneal
+from policies.place.annealing import anneal
 from policies.place.coarsen import coarsen
-from policies.place.problem import Devices, PlacementGraph
+from policies.place.placement_problem import Devices, PlacementGraph
 from policies.place.program import solve
 from policies.place.step import profiled_step
 from sim.performance.readers.pipedream import read_pipedream

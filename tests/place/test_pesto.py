@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.place.pesto import pesto
-from policies.place.problem import Devices, PlacementGraph, execute
+from policies.place.placement_problem import Devices, PlacementGraph, execute
 from policies.place.program import solve
 from policies.place.simple import single
 from policies.place.step import training_step

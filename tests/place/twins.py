@@ -11,7 +11,7 @@ from collections.abc import Generator
 import numpy as np
 import simpy
 
-from policies.place.problem import Devices, PlacementGraph, costs, ranks
+from policies.place.placement_problem import Devices, PlacementGraph, costs, ranks
 
 AFTER_ALL = 2
 """Priority of the calendar, behind SimPy's 0 (urgent) and 1 (normal)."""

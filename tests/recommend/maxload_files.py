@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from policies.recommend.maxload import MaxLoad
+from policies.recommend.algorithms.maxload_graph import MaxLoad
 
 
 def read_problem(path: Path, *, cpus: int | None = None) -> MaxLoad:

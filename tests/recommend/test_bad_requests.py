@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from policies.recommend.errors import RecommendError
-from policies.recommend.fleet import Fleet
-from policies.recommend.maxload import MaxLoad
+from policies.recommend.algorithms.maxload_graph import MaxLoad
 from policies.recommend.methods import exact, method, uneven
-from policies.recommend.objective import ranked
-from policies.recommend.report import saving
-from policies.recommend.request import Recommendation, Request, Space, by_cost
-from policies.recommend.vectors import count_vectors, number_of_vectors
+from policies.recommend.request.fleet import Fleet
+from policies.recommend.request.objective import ranked
+from policies.recommend.request.recommend_error import RecommendError
+from policies.recommend.request.request import Recommendation, Request, Space, by_cost
+from policies.recommend.request.vectors import count_vectors, number_of_vectors
+from policies.recommend.searching.plain import saving
 from sim.api import Plan, Stage
 from sim.hardware import catalogue, gpu_type
 from sim.performance import Performance

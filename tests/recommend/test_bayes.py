@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from policies.recommend import RecommendError
-from policies.recommend.bayes import Candidates, _Search, explore
+from policies.recommend.algorithms.bayes import Candidates, _Search, explore
 
 
 def candidates(n=8, cost=None, weight=None, line=0):

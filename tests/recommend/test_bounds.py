@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.recommend.bounds import Bound, _Choices, _Work, lower_bound
-from policies.recommend.fleet import Fleet
-from policies.recommend.ground import Ground
 from policies.recommend.methods.search import lean, starts
-from policies.recommend.moves import moves_for
-from policies.recommend.request import Recommendation, Request, Space
+from policies.recommend.request.fleet import Fleet
+from policies.recommend.request.ground import Ground
+from policies.recommend.request.request import Recommendation, Request, Space
+from policies.recommend.searching.all_moves import moves_for
+from policies.recommend.searching.bounds import Bound, _Choices, _Work, lower_bound
 from sim.api import Plan, Stage
 from sim.hardware import gpu_type
 from sim.performance import MODELS, MeasuredTable, Performance

@@ -9,11 +9,11 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from policies.recommend.chain import Chain, Partition, by_cost, chain_of, reach_of
-from policies.recommend.chain_fleet import FleetTable
-from policies.recommend.chain_large import large_fleet
-from policies.recommend.chain_renting import Renting
-from policies.recommend.errors import RecommendError
+from policies.recommend.algorithms.chain_fleet import FleetTable
+from policies.recommend.algorithms.chain_large import large_fleet
+from policies.recommend.algorithms.chain_renting import Renting
+from policies.recommend.algorithms.long_chain import Chain, Partition, by_cost, chain_of, reach_of
+from policies.recommend.request.recommend_error import RecommendError
 
 RANDOM = range(220)
 

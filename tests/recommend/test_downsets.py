@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.recommend.downsets import coarsen, down_sets, group
-from policies.recommend.errors import RecommendError
-from policies.recommend.lattice import lattice_front
+from policies.recommend.algorithms.all_downsets import coarsen, down_sets, group
+from policies.recommend.algorithms.lattice import lattice_front
+from policies.recommend.request.recommend_error import RecommendError
 
 
 def diamonds(count):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.recommend.classes import JobClass
-from policies.recommend.market import CAP, Market
+from policies.recommend.market.classes import JobClass
+from policies.recommend.market.gpu_prices import CAP, Market
 from sim.hardware import gpu_type
 from sim.kernels.market import clear, costs_per_s, first_move
 

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.recommend.balance import capped_shares, least_bottleneck, least_flush, spans
-from policies.recommend.devices import FEW, Devices, Style, divisors
-from policies.recommend.devices import given as devices_given
-from policies.recommend.fleet import Fleet
-from policies.recommend.layers import LAYERS, Layers
+from policies.recommend.algorithms.balance import capped_shares, least_bottleneck, least_flush, spans
 from policies.recommend.methods import method, method_names
 from policies.recommend.methods.heterbo import Trials
 from policies.recommend.methods.metis import groupings
 from policies.recommend.methods.whale import peak
-from policies.recommend.request import Request, Space
+from policies.recommend.request.coarse_layers import LAYERS, Layers
+from policies.recommend.request.devices import FEW, Devices, Style, divisors
+from policies.recommend.request.devices import given as devices_given
+from policies.recommend.request.fleet import Fleet
+from policies.recommend.request.request import Request, Space
 from sim.api import Part
 from sim.hardware import gpu_type
 from sim.performance import MeasuredTable, Performance

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from policies.recommend.devices import Style
-from policies.recommend.fleet import Fleet
-from policies.recommend.homogeneous import bytes_per_s, gangs, micro_batch_counts, plans
-from policies.recommend.layers import Layers
+from policies.recommend.algorithms.pipedream_levels import Level
 from policies.recommend.methods import gpipe, method, method_names, pipedream, piper
-from policies.recommend.pipedream import Level
-from policies.recommend.request import Request, Space
+from policies.recommend.request.coarse_layers import Layers
+from policies.recommend.request.devices import Style
+from policies.recommend.request.fleet import Fleet
+from policies.recommend.request.request import Request, Space
+from policies.recommend.searching.one_type import bytes_per_s, gangs, micro_batch_counts, plans
 from sim.api import Stage
 from sim.hardware import gpu_type
 from sim.performance import Performance

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.recommend import RecommendError, ranked
-from policies.recommend.fleet import Fleet
-from policies.recommend.gather import gather
 from policies.recommend.methods import method
-from policies.recommend.nofit import leanest, nothing_fits, remedies
-from policies.recommend.objective import Limits, on
-from policies.recommend.report import on_one_type, saving
-from policies.recommend.request import Recommendation, Request, Space
+from policies.recommend.request.fleet import Fleet
+from policies.recommend.request.objective import Limits, on
+from policies.recommend.request.request import Recommendation, Request, Space
+from policies.recommend.searching.gather import gather
+from policies.recommend.searching.nofit import leanest, nothing_fits, remedies
+from policies.recommend.searching.plain import on_one_type, saving
 from sim.api import Plan, Stage
 from sim.hardware import catalogue, gpu_type
 from sim.performance import Performance
@@ -189,7 +189,7 @@ def test_only_plans_of_the_space_are_gathered():
 
 
 def test_no_saving_has_a_reason():
-    from policies.recommend.bounds import Bound
+    from policies.recommend.searching.bounds import Bound
 
     request = asked(types=(V100,), counts=(2,))
     none = saving(request, FAST, FAST, "time", Bound(0.5, 1.0))

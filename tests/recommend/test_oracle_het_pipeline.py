@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from policies.recommend.chain import Chain, chain_of, reach_of
-from policies.recommend.chain_fleet import FleetTable
+from policies.recommend.algorithms.chain_fleet import FleetTable
+from policies.recommend.algorithms.long_chain import Chain, chain_of, reach_of
 from sim.performance.graph import OperatorGraph
 from sim.performance.readers import read_graph
 

@@ -10,10 +10,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from policies.recommend import maxload_solve
-from policies.recommend.errors import RecommendError
-from policies.recommend.maxload import MaxLoad
-from policies.recommend.maxload_solve import anywhere, contiguous
+from policies.recommend.algorithms import maxload_solve
+from policies.recommend.algorithms.maxload_graph import MaxLoad
+from policies.recommend.algorithms.maxload_solve import anywhere, contiguous
+from policies.recommend.request.recommend_error import RecommendError
 from tests.recommend.maxload_files import read_problem, read_rows
 
 

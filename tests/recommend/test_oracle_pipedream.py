@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from policies.recommend import RecommendError
-from policies.recommend.downsets import down_sets
-from policies.recommend.pipedream import Cuts, Level, hierarchical
+from policies.recommend.algorithms.all_downsets import down_sets
+from policies.recommend.algorithms.pipedream_levels import Cuts, Level, hierarchical
 from tests.recommend.pipeline_files import (
     best_replicas,
     networks,

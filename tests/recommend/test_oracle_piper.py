@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from policies.recommend import RecommendError
-from policies.recommend.piper import Piper, PiperStage, best_plan, equal_stages, period_s
+from policies.recommend.algorithms.piper_stages import Piper, PiperStage, best_plan, equal_stages, period_s
 from tests.recommend.pipeline_files import piper_rows, piper_sets, read_piper_document
 
 ROUNDING_S = 1e-9

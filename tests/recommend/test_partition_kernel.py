@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from policies.recommend.vectors import count_vectors
+from policies.recommend.request.vectors import count_vectors
 from sim.kernels.partition import partition
 
 UNITS = np.array([1, 2, 4], dtype=np.int64)

@@ -19,7 +19,7 @@ from analysis.audit import audit
 from analysis.run import Run
 from policies.planning.hetero import Hetero
 from policies.planning.homogeneous import Homogeneous
-from policies.recommend.market import CAP
+from policies.recommend.market.gpu_prices import CAP
 from sim.api import Policy
 from sim.cluster import ClusterSpec
 from sim.config import EngineConfig
@@ -262,7 +262,7 @@ def test_a_job_that_cannot_move_does_not_hold_up_those_behind_it(kind):
 
 def test_a_decision_moves_so_many_jobs_and_leaves_the_rest_to_the_next_one(monkeypatch):
     """Both V100 free at 100 s: one job moves then, the other when something happens next, at 485 s."""
-    monkeypatch.setattr("policies.recommend.policy.MOST_MOVES", 1)
+    monkeypatch.setattr("policies.recommend.market.planned_jobs.MOST_MOVES", 1)
     trace = toys((0, 100, 1), (0, 100, 1), (0, 400, 1), (0, 400, 1), gpu_type=["V100", "V100", "", ""])
     cluster = nodes(("T4", 2, 1), ("V100", 2, 1))
     result = replay(Hetero(max_scale=1.0, move_gain=1.0), trace, cluster, overhead_s=10.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policies.recommend.fleet import Fleet
 from policies.recommend.methods import method
-from policies.recommend.request import Request, Space, by_counts
+from policies.recommend.request.fleet import Fleet
+from policies.recommend.request.request import Request, Space, by_counts
 from sim.hardware import gpu_type
 from sim.performance import Performance, training
 from tests.performance.twins import Twin

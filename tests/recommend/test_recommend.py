@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from policies.recommend import Planner, RecommendError, front, ranked, recommend
 from policies.recommend.methods import exact
-from policies.recommend.problem import Problem, blocks_of
-from policies.recommend.request import MICRO_BATCHES, undominated
-from policies.recommend.search import table
+from policies.recommend.request.partition_problem import Problem, blocks_of
+from policies.recommend.request.request import MICRO_BATCHES, undominated
+from policies.recommend.searching.plan_tables import table
 from sim.api import Plan, Stage
 from sim.hardware import gpu_type
 from sim.performance import MODELS, MeasuredTable, Performance, PerformanceError

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from policies.planning.hetero import Hetero
 from policies.planning.homogeneous import Homogeneous
-from policies.recommend.classes import Classes
+from policies.recommend.market.classes import Classes
 from sim.api import HetsimError, Jobs, Policy, PolicyError, View
 from sim.cluster import ClusterSpec, Ledger
 from sim.hardware import gpu_type

@@ -9,13 +9,13 @@ from itertools import combinations, pairwise, product
 import numpy as np
 import pytest
 
-from policies.recommend.fleet import Fleet
-from policies.recommend.ground import Ground
 from policies.recommend.methods import method
 from policies.recommend.methods.search import FLOOR, Search, Walker, improve, lean, matched, starts
-from policies.recommend.moves import moves_for
-from policies.recommend.moves_cuts import balance
-from policies.recommend.request import Recommendation, Request, Space, by_cost
+from policies.recommend.request.fleet import Fleet
+from policies.recommend.request.ground import Ground
+from policies.recommend.request.request import Recommendation, Request, Space, by_cost
+from policies.recommend.searching.all_moves import moves_for
+from policies.recommend.searching.moves_cuts import balance
 from sim.api import Plan, Stage
 from sim.hardware import gpu_type
 from sim.performance import MeasuredTable, Performance

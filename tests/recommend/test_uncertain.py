@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.recommend import RecommendError
-from policies.recommend.belief import ACROSS_ERROR, PUBLISHED_ERROR, Belief, Rescaled, spread_of
-from policies.recommend.fleet import Fleet
 from policies.recommend.methods import exact
-from policies.recommend.profiling import Run, runs_of
-from policies.recommend.request import Request
-from policies.recommend.uncertain import candidates_under, expected_fall, recommend_with_profiling
+from policies.recommend.request.fleet import Fleet
+from policies.recommend.request.request import Request
+from policies.recommend.uncertain_speeds.belief import ACROSS_ERROR, PUBLISHED_ERROR, Belief, Rescaled, spread_of
+from policies.recommend.uncertain_speeds.profiling import Run, runs_of
+from policies.recommend.uncertain_speeds.uncertain import candidates_under, expected_fall, recommend_with_profiling
 from sim.api import Plan, Stage
 from sim.hardware import gpu_type
 from sim.performance import Performance, PerformanceError

@@ -13,8 +13,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Protocol
 
-from policies.recommend.errors import RecommendError
-from policies.recommend.request import Request
+from policies.recommend.request.recommend_error import RecommendError
+from policies.recommend.request.request import Request
 from sim.api import Plan
 from traces.errors import did_you_mean
 

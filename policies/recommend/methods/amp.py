@@ -20,10 +20,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from policies.recommend.balance import least_flush, spans
-from policies.recommend.devices import Candidate, Devices, Style, divisors, first_that_fit, given, styles
-from policies.recommend.layers import Layers
-from policies.recommend.request import Request
+from policies.recommend.algorithms.balance import least_flush, spans
+from policies.recommend.request.coarse_layers import Layers
+from policies.recommend.request.devices import Candidate, Devices, Style, divisors, first_that_fit, given, styles
+from policies.recommend.request.request import Request
 from sim.api import Plan
 
 

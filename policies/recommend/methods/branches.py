@@ -12,11 +12,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from policies.recommend.downsets import DownSets, coarsen, down_sets
-from policies.recommend.lattice import LatticeFront, lattice_front
+from policies.recommend.algorithms.all_downsets import DownSets, coarsen, down_sets
+from policies.recommend.algorithms.lattice import LatticeFront, lattice_front
 from policies.recommend.methods.exact import scales
-from policies.recommend.problem import Problem
-from policies.recommend.request import Request
+from policies.recommend.request.partition_problem import Problem
+from policies.recommend.request.request import Request
 from sim.api import Plan, Stage
 from sim.performance.graph import VALUE_BYTES
 from sim.performance.links import network_bytes_per_s

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.recommend.request import Request
+from policies.recommend.request.request import Request
 from sim.api import Plan, Stage
 
 

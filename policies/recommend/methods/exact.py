@@ -1,18 +1,18 @@
 """Exact: the best stages of coarse blocks, by dynamic programming over cuts, GPU types, replicas and counts.
 
-Optimal in its own space, by the form of time in `policies.recommend.problem`: consecutive blocks, one type a stage,
-GPU counts in multiples of a unit. The few best by the form are proposed for every vector of GPU counts, so that the
-truth decides.
+Optimal in its own space, by the form of time in `policies.recommend.request.partition_problem`: consecutive blocks, one
+type a stage, GPU counts in multiples of a unit. The few best by the form are proposed for every vector of GPU counts,
+so that the truth decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from policies.recommend.problem import Problem
-from policies.recommend.request import Request
-from policies.recommend.search import candidates, whole_gang
-from policies.recommend.vectors import MOST_VECTORS, number_of_vectors
+from policies.recommend.request.partition_problem import Problem
+from policies.recommend.request.request import Request
+from policies.recommend.request.vectors import MOST_VECTORS, number_of_vectors
+from policies.recommend.searching.plan_tables import candidates, whole_gang
 from sim.api import Plan
 
 STEP = 4

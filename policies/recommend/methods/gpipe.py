@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from policies.recommend.balance import least_bottleneck, spans
-from policies.recommend.devices import Style, divisors, styles
-from policies.recommend.homogeneous import gangs, plan
-from policies.recommend.layers import Layers
-from policies.recommend.request import Request
+from policies.recommend.algorithms.balance import least_bottleneck, spans
+from policies.recommend.request.coarse_layers import Layers
+from policies.recommend.request.devices import Style, divisors, styles
+from policies.recommend.request.request import Request
+from policies.recommend.searching.one_type import gangs, plan
 from sim.api import Plan, Stage
 
 

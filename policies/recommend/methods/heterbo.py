@@ -1,9 +1,9 @@
 """HeterBO: Bayesian optimisation of the GPU type and number of data parallelism, cheap trials first.
 
 Yi, Zhang, Wang, Li and Yan, 'Not All Explorations Are Equal: Harnessing Heterogeneous Profiling Cost for Efficient
-MLaaS Training', IPDPS 2020; the optimiser is `policies.recommend.bayes`. A trial runs the job for a while on n GPUs of
-one type and costs their price for as long; one GPU of each type is tried first. It stops where nothing more is to be
-gained. One search is for the least time and one for the least cost; what one has measured the other knows.
+MLaaS Training', IPDPS 2020; the optimiser is `policies.recommend.algorithms.bayes`. A trial runs the job for a while on
+n GPUs of one type and costs their price for as long; one GPU of each type is tried first. It stops where nothing more
+is to be gained. One search is for the least time and one for the least cost; what one has measured the other knows.
 
 May choose: GPU type and number; micro-batches (gradient accumulation) are the fewest that fit. May not: stages, several
 types, tensor parallelism. A trial asks the truth, as a run on the machines would.
@@ -16,9 +16,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from policies.recommend.bayes import Candidates, Trace, explore
-from policies.recommend.devices import Style, styles
-from policies.recommend.request import Request
+from policies.recommend.algorithms.bayes import Candidates, Trace, explore
+from policies.recommend.request.devices import Style, styles
+from policies.recommend.request.request import Request
 from sim.api import Plan, Stage
 
 TRIAL_H = 1 / 6

@@ -19,10 +19,10 @@ from itertools import permutations
 
 import numpy as np
 
-from policies.recommend.balance import least_bottleneck, spans
-from policies.recommend.devices import Devices, Style, divisors, given, styles
-from policies.recommend.layers import Layers
-from policies.recommend.request import Request
+from policies.recommend.algorithms.balance import least_bottleneck, spans
+from policies.recommend.request.coarse_layers import Layers
+from policies.recommend.request.devices import Devices, Style, divisors, given, styles
+from policies.recommend.request.request import Request
 from sim.api import Plan
 
 MOST_ORDERED = 4

@@ -22,11 +22,11 @@ from itertools import islice, pairwise, permutations
 
 import numpy as np
 
-from policies.recommend.balance import least_bottleneck, spans
-from policies.recommend.devices import Candidate, Devices, Style, first_that_fit, given, styles
-from policies.recommend.layers import Layers
+from policies.recommend.algorithms.balance import least_bottleneck, spans
 from policies.recommend.methods.hetpipe import orders
-from policies.recommend.request import Request
+from policies.recommend.request.coarse_layers import Layers
+from policies.recommend.request.devices import Candidate, Devices, Style, first_that_fit, given, styles
+from policies.recommend.request.request import Request
 from sim.api import Plan
 
 LEAST_GROUP = 0.5

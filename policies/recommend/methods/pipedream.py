@@ -1,9 +1,9 @@
 """PipeDream: replicated stages for the least time between two micro-batches, on one GPU type, level by level.
 
-Narayanan et al. 2019 (SOSP, doi 10.1145/3341301.3359646; `policies.recommend.pipedream`). Each type with 1, 2, 4, ...
-GPUs and with all there are; levels are the GPUs of a node and the nodes. Gradients are exchanged after every
-micro-batch, as in the paper, or once an iteration, as all plans but asynchronous ones do; stages are replicated or not:
-all are proposed. No stage gets more weights than fit, and copies in flight have what is left.
+Narayanan et al. 2019 (SOSP, doi 10.1145/3341301.3359646; `policies.recommend.algorithms.pipedream_levels`). Each type
+with 1, 2, 4, ... GPUs and with all there are; levels are the GPUs of a node and the nodes. Gradients are exchanged
+after every micro-batch, as in the paper, or once an iteration, as all plans but asynchronous ones do; stages are
+replicated or not: all are proposed. No stage gets more weights than fit, and copies in flight have what is left.
 
 May choose: stages, the layers and replicas of each, micro-batches, the number of GPUs.
 May not: more than one GPU type, tensor parallelism.
@@ -17,11 +17,11 @@ from itertools import product
 
 import numpy as np
 
-from policies.recommend.devices import Style, styles
-from policies.recommend.homogeneous import bytes_per_s, gangs, micro_batch_counts, plans
-from policies.recommend.layers import Layers
-from policies.recommend.pipedream import Cuts, Level, hierarchical
-from policies.recommend.request import Request
+from policies.recommend.algorithms.pipedream_levels import Cuts, Level, hierarchical
+from policies.recommend.request.coarse_layers import Layers
+from policies.recommend.request.devices import Style, styles
+from policies.recommend.request.request import Request
+from policies.recommend.searching.one_type import bytes_per_s, gangs, micro_batch_counts, plans
 from sim.api import Plan, Stage
 from sim.performance.memory import GIB
 

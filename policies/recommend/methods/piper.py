@@ -1,7 +1,8 @@
 """Piper: stages with their own data and tensor parallelism, for the least time a micro-batch, on one GPU type.
 
-Tarnawski et al. 2021 (NeurIPS; `policies.recommend.piper`). Each type with 1, 2, 4, ... GPUs and with all there are.
-Recomputation is of all layers or none, as a plan has it. A sum over the GPUs of a replica is part of a layer's time.
+Tarnawski et al. 2021 (NeurIPS; `policies.recommend.algorithms.piper_stages`). Each type with 1, 2, 4, ... GPUs and with
+all there are. Recomputation is of all layers or none, as a plan has it. A sum over the GPUs of a replica is part of a
+layer's time.
 
 May choose: stages, the layers, replicas and tensor parallelism of each, micro-batches, recomputation, the number of
 GPUs.
@@ -15,11 +16,11 @@ from itertools import product
 
 import numpy as np
 
-from policies.recommend.devices import Style, styles
-from policies.recommend.homogeneous import bytes_per_s, gangs, micro_batch_counts, plans
-from policies.recommend.layers import Layers
-from policies.recommend.piper import KEEP, RECOMPUTE, Piper, PiperPlan, best_plans
-from policies.recommend.request import Request
+from policies.recommend.algorithms.piper_stages import KEEP, RECOMPUTE, Piper, PiperPlan, best_plans
+from policies.recommend.request.coarse_layers import Layers
+from policies.recommend.request.devices import Style, styles
+from policies.recommend.request.request import Request
+from policies.recommend.searching.one_type import bytes_per_s, gangs, micro_batch_counts, plans
 from sim.api import Plan, Stage
 from sim.performance.memory import CONTEXT_GIB, GIB
 

@@ -1,7 +1,7 @@
 """Self-optimising search: learns which changes help, over all that the space allows, for the whole time-cost front.
 
 It starts from the plans of `exact` and `data_parallel` and from plans that need little memory, and changes them by the
-moves of `policies.recommend.moves`, each candidate judged by the truth.
+moves of `policies.recommend.searching.all_moves`, each candidate judged by the truth.
 
 - Several walkers minimise  log time + w log price of the GPUs an hour,  w from 0 (least time) to 1 (least cost). Each
   accepts what is no worse than where it is, or than where it was L steps ago (late acceptance hill climbing, Burke and
@@ -29,13 +29,13 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from policies.recommend.bounds import lower_bound
-from policies.recommend.ground import Ground
 from policies.recommend.methods import data_parallel, exact
-from policies.recommend.moves import moves_for
-from policies.recommend.moves_cuts import balance
-from policies.recommend.moving import Move
-from policies.recommend.request import Recommendation, Request, by_cost, by_counts
+from policies.recommend.request.ground import Ground
+from policies.recommend.request.request import Recommendation, Request, by_cost, by_counts
+from policies.recommend.searching.all_moves import moves_for
+from policies.recommend.searching.bounds import lower_bound
+from policies.recommend.searching.move import Move
+from policies.recommend.searching.moves_cuts import balance
 from sim.api import Plan, Stage
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)

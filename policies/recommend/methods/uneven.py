@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from policies.recommend.methods.exact import scales
-from policies.recommend.problem import Problem
-from policies.recommend.request import Request
-from policies.recommend.vectors import count_vectors
+from policies.recommend.request.partition_problem import Problem
+from policies.recommend.request.request import Request
+from policies.recommend.request.vectors import count_vectors
 from sim.api import Part, Plan, Stage
 
 

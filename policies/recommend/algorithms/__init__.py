@@ -1,0 +1,1 @@
+"""Algorithms that know no truth: arrays in, cuts, shares and placements out."""

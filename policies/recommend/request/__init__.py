@@ -1,0 +1,1 @@
+"""What is asked of the recommender, and the world that any answer is judged in."""

@@ -1,0 +1,154 @@
+"""What moves of the local search go by: what a request allows, and how long operators take on each GPU type."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+
+from policies.recommend.request.partition_problem import blocks_of
+from policies.recommend.request.request import Request
+from policies.recommend.request.stage_gpus import counts_of
+from sim.api import Plan, Stage
+from sim.performance import PerformanceError
+
+REMEMBERED = 4096
+"""Lines of running time that are kept."""
+
+
+class Ground:
+    """A request as the moves see it. Only for models with operators.
+
+    Parameters
+    ----------
+    request : the job and its GPUs.
+
+    Attributes
+    ----------
+    names : GPU types that are there.
+    tensor : ways of tensor parallelism that the model and the space allow.
+    pace : seconds that one GPU of each type takes for as many samples as each gets if all GPUs share the batch.
+    borders : last operators of recomputation blocks and of the coarse blocks that `exact` cuts at, ascending.
+    readers, sources : operators that read each one, and that it reads.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request, self.space, self.budget = request, request.space, request.budget
+        self.performance, self.model, self.batch_size = request.performance, request.model, request.batch_size
+        fleet = request.fleet
+        self.names = tuple(fleet.names[t] for t in fleet.present)
+        self._gpus = {fleet.names[t]: fleet.types[t] for t in fleet.present}
+        self._counts = {fleet.names[t]: fleet.counts[t] for t in fleet.present}
+        self._node_gpus = {fleet.names[t]: fleet.node_gpus[t] for t in fleet.present}
+        self._graph = self.performance.graph(self.model)
+        self.operators = len(self._graph)
+        self.tensor = tuple(ways for ways in self.space.tensor if self._divides(ways))
+        samples = max(1.0, self.batch_size / self.budget)
+        both = {name: self.performance.op_times_s(self.model, samples, gpu) for name, gpu in self._gpus.items()}
+        work = {name: forward + backward for name, (forward, backward) in both.items()}
+        self.pace = {name: float(time_s.sum()) for name, time_s in work.items()}
+        relative = np.sum([time_s / time_s.sum() for time_s in work.values()], axis=0)
+        coarse = blocks_of(relative, self._graph.cut_bytes)
+        blocks = np.flatnonzero(np.diff(self._graph.block))
+        self.borders = sorted({*(coarse[1:-1] - 1).tolist(), *blocks.tolist()})
+        self.sources = [frozenset(of) for of in self._graph.inputs]
+        self.readers = [set[int]() for _ in self._graph.inputs]
+        for op, sources in enumerate(self._graph.inputs):
+            for source in sources:
+                if source >= 0:
+                    self.readers[source].add(op)
+        self._times: dict[tuple, list[float]] = {}
+        self._lines: dict[tuple, list[float]] = {}
+        self._cuts: dict[tuple[int, ...], np.ndarray] = {(): self._graph.cut_bytes}
+
+    def _divides(self, ways: int) -> bool:
+        try:
+            self._graph.tensor_parallel(ways)
+        except PerformanceError:
+            return False
+        return True
+
+    def used(self, plan: Plan) -> dict[str, int]:
+        """GPUs of each type that a plan uses."""
+        return dict(zip(self.names, counts_of(plan, self.names), strict=True))
+
+    def free(self, plan: Plan) -> dict[str, int]:
+        """GPUs of each type that it leaves."""
+        return {name: self._counts[name] - n for name, n in self.used(plan).items()}
+
+    def spare(self, plan: Plan) -> int:
+        """GPUs that it may use more."""
+        return self.budget - plan.num_gpus
+
+    def allows(self, plan: Plan) -> bool:
+        """Whether a plan keeps to the request's GPUs and space, and each replica has a sample."""
+        used, space = self.used(plan), self.space
+        if space.single_type and sum(n > 0 for n in used.values()) > 1:
+            return False
+        micro = self.batch_size / plan.micro_batches
+        return (
+            plan.micro_batches in space.micro_batches
+            and plan.schedule in space.schedules and plan.recompute in space.recompute and plan.zero in space.zero
+            and sum(used.values()) == plan.num_gpus <= self.budget
+            and all(n <= self._counts[name] for name, n in used.items())
+            and micro >= 1
+            and all(
+                stage.gpus % stage.tensor == 0 and stage.tensor in self.tensor and micro >= stage.gpus // stage.tensor
+                for stage in plan.stages
+            )
+            and self._runs(plan)
+        )
+
+    def _runs(self, plan: Plan) -> bool:
+        """Interleaved stages take micro-batches in groups of as many as there are stages."""
+        interleaved = (plan.schedule or self.performance.schedule) == "interleaved"
+        return not interleaved or plan.micro_batches % len(plan.devices) == 0
+
+    def named(self, order: list[int]) -> tuple[int, ...]:
+        """An order as a plan names it: the graph's own has no name."""
+        return () if order == list(range(self.operators)) else tuple(order)
+
+    def cut_bytes(self, order: tuple[int, ...]) -> np.ndarray:
+        """float64 [ops], bytes of a sample that cross a cut after each operator."""
+        if order not in self._cuts:
+            if len(self._cuts) > REMEMBERED:
+                self._cuts = {(): self._graph.cut_bytes}
+            self._cuts[order] = self._graph.reordered(order).cut_bytes
+        return self._cuts[order]
+
+    def times_s(self, gpu_type: str, samples: float, tensor: int, order: tuple[int, ...]) -> list[float]:
+        """Running sums of the operators' time, forward and backward: [ops]. Tensor parallelism: 1 / ways of it."""
+        key = (gpu_type, samples, tensor, order)
+        if key not in self._times:
+            if len(self._times) > REMEMBERED:
+                self._times.clear()
+            forward, backward = self.performance.op_times_s(self.model, samples, self._gpus[gpu_type])
+            time_s = (forward + backward) / tensor
+            self._times[key] = list(accumulate((time_s[list(order)] if order else time_s).tolist()))
+        return self._times[key]
+
+    def running_s(self, plan: Plan, stage: Stage) -> list[float]:
+        """Running sums over all operators if they ran where the stage does: [ops], seconds a micro-batch.
+
+        What follows the last backward is divided among micro-batches; of several types, the first stands for all.
+        """
+        part, m = stage.all_parts[0], plan.micro_batches
+        replicas = part.gpus // stage.tensor
+        samples = self.batch_size / m * part.share / replicas
+        key = (part.gpu_type, samples, stage.tensor, replicas, m, plan.order)
+        if key not in self._lines:
+            if len(self._lines) > REMEMBERED:
+                self._lines.clear()
+            graph, gpu = self._graph, self._gpus[part.gpu_type]
+            params = graph.weight_params - graph.sparse_params
+            total = max(float(params.sum()), 1.0)
+            a_parameter_s = self.performance.update_s(self.model, 0, self.operators - 1, gpu) / total
+            if replicas > 1:
+                full, rest = divmod(part.gpus, self._node_gpus[part.gpu_type])
+                nodes = (self._node_gpus[part.gpu_type],) * full + (rest,) * (rest > 0)
+                slopes = self.performance.allreduce_lines(gpu, nodes)[1]
+                a_parameter_s += float(slopes.min()) * self.performance.value_bytes
+            after = np.cumsum(params[list(plan.order)] if plan.order else params) * a_parameter_s / m
+            line = np.asarray(self.times_s(part.gpu_type, samples, stage.tensor, plan.order)) + after
+            self._lines[key] = line.tolist()
+        return self._lines[key]

@@ -1,0 +1,143 @@
+"""What a recommendation says, as plain values: numbers, text, lists and dicts. Unknown is None.
+
+Tables, JSON and pictures are made of nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from policies.recommend.request.request import Recommendation, Request
+from policies.recommend.searching.bounds import Bound
+from sim.api import Plan, Stage
+from sim.performance.operator_time import operator_times_s
+
+PARTS = ("compute_s", "tensor_s", "bubble_s", "transfer_s", "allreduce_s", "update_s")
+
+
+def known(value: float) -> float | None:
+    """The number, or None where it is unknown."""
+    return float(value) if math.isfinite(value) else None
+
+
+def plan_row(request: Request, r: Recommendation, iterations: int | None = None) -> dict[str, Any]:
+    """A plan and what it brings: time and its parts, rates, cost, how it trains, GPUs by type.
+
+    `tensor_s` is a part of `compute_s`; the other parts add up to `iteration_s`.
+    """
+    plan, fleet = r.plan, request.fleet
+    i = request.performance.plan(request.model, request.batch_size, plan, fleet.gpus(plan), fleet.spec)
+    usd = known(r.usd_per_iteration)
+    return {
+        "iteration_s": r.iteration_s,
+        **{part: getattr(i, part) for part in PARTS},
+        "samples_per_s": request.batch_size / r.iteration_s,
+        "usd_per_iteration": usd,
+        "usd_per_job": None if usd is None or iterations is None else usd * iterations,
+        "job_s": None if iterations is None else r.iteration_s * iterations,
+        "gpus": {name: n for name, n in zip(fleet.names, r.counts, strict=True) if n},
+        "micro_batches": plan.micro_batches,
+        "schedule": plan.schedule or request.performance.schedule,
+        "recompute": plan.recompute,
+        "zero": plan.zero,
+        "order": list(plan.order),
+        "source": i.source,
+        "layout": layout(plan),
+    }
+
+
+def layout(plan: Plan) -> str:
+    """The stages in short: '8 V100 | 4 T4 x2' (x2: tensor parallelism over 2 GPUs)."""
+    return " | ".join(
+        " + ".join(f"{part.gpus} {part.gpu_type}" for part in stage.all_parts)
+        + (f" x{stage.tensor}" if stage.tensor > 1 else "")
+        for stage in plan.stages
+    )
+
+
+def stage_rows(request: Request, plan: Plan) -> list[dict[str, Any]]:
+    """Each stage: operators, GPUs, time of a micro-batch without communication, memory needed and there.
+
+    A stage of several types takes as long as its slowest part; `there_gib` names all parts' memory.
+    """
+    if request.measured:
+        return []
+    graph = request.performance.graph(request.model)
+    graph = graph.reordered(plan.order) if plan.order else graph
+    rows = []
+    for s, stage in enumerate(plan.stages):
+        forward_s, backward_s = _times_s(request, graph, plan, stage)
+        there = [request.fleet.types[request.fleet.names.index(part.gpu_type)].memory_gib for part in stage.all_parts]
+        rows.append({
+            "stage": s, "first_op": stage.first_op, "last_op": stage.last_op,
+            "first_name": graph.ops[stage.first_op], "last_name": graph.ops[stage.last_op],
+            "gpus": [
+                {"gpu_type": part.gpu_type, "gpus": part.gpus, "replicas": part.gpus // stage.tensor,
+                 "share": part.share, "there_gib": gib}
+                for part, gib in zip(stage.all_parts, there, strict=True)
+            ],
+            "replicas": stage.gpus // stage.tensor, "tensor": stage.tensor,
+            "forward_s": forward_s, "backward_s": backward_s,
+            "need_gib": plan.memory_gib[s] if s < len(plan.memory_gib) else None,
+        })
+    return rows
+
+
+def _times_s(request: Request, graph: Any, plan: Plan, stage: Stage) -> tuple[float, float]:
+    """Forward and backward of a micro-batch on the slowest part."""
+    share, slowest = graph.tensor_parallel(stage.tensor) if stage.tensor > 1 else graph, (0.0, 0.0)
+    span = slice(stage.first_op, stage.last_op + 1)
+    for part in stage.all_parts:
+        samples = request.batch_size / plan.micro_batches * part.share / (part.gpus // stage.tensor)
+        gpu = request.fleet.types[request.fleet.names.index(part.gpu_type)]
+        times = operator_times_s(share, samples, gpu, calibration=request.performance.calibration)
+        slowest = max(slowest, (float(times[0][span].sum()), float(times[1][span].sum())), key=sum)
+    return slowest
+
+
+def full(request: Request, r: Recommendation, iterations: int | None = None) -> dict[str, Any]:
+    """A plan with its stages."""
+    return {**plan_row(request, r, iterations), "stages": stage_rows(request, r.plan)}
+
+
+def on_one_type(found: Sequence[Recommendation]) -> list[Recommendation]:
+    """Those of the plans that use one GPU type."""
+    return [r for r in found if sum(n > 0 for n in r.counts) == 1]
+
+
+def saving(
+    request: Request, chosen: Recommendation, single: Recommendation | None, objective: str, bound: Bound,
+    kept: bool = False,
+) -> dict[str, Any]:
+    """What the plan saves against the best on one type, as fractions of it; and why, where it saves nothing.
+
+    The best on one type is the best by the same objective and limits.
+    """
+    if single is None:
+        return {"time": None, "cost": None, "reason": "no plan on one GPU type fits within the limits"}
+    time = 1 - chosen.iteration_s / single.iteration_s
+    # Of a free plan nothing can be saved; what costs more than that has no ratio to it.
+    free = 0.0 if chosen.usd_per_iteration == 0 else None
+    cost = known(1 - chosen.usd_per_iteration / single.usd_per_iteration) if single.usd_per_iteration else free
+    aimed, least, value = (
+        (time, bound.iteration_s, single.iteration_s) if objective == "time"
+        else (cost, bound.usd_per_iteration, single.usd_per_iteration)
+    )
+    reason = ""
+    if not aimed or aimed <= 0:
+        if kept:
+            reason = "these GPUs were asked for"
+        elif len(request.fleet.present) < 2:
+            reason = "there is one GPU type only"
+        elif request.space.single_type:
+            reason = "one GPU type a plan was asked for"
+        elif request.measured:
+            reason = "a model known by measured rates runs on one GPU type"
+        else:
+            reason = "the best plan that was found is on one GPU type"
+            if 0 < least < math.inf and math.isfinite(value):
+                most = max(0.0, 100 * (1 - least / value))
+                reason += f"; by a lower bound that knows no limits, none saves more than {most:.1f} %"
+    return {"time": time, "cost": cost, "reason": reason}
