@@ -36,8 +36,8 @@ from analysis.measure.jobtimes import (
 from analysis.measure.load import modelled_load, offered_load
 from analysis.measure.measures import ALL_LEVELS, MEASURES
 from analysis.run import Run
-from sim.hardware import PRICE_KINDS
-from sim.schema import STATES
+from sim.cluster.gputypes import PRICE_KINDS
+from sim.results.schema import STATES
 
 __all__ = [
     "MEASURES",

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sim.schema import FILES, READABLE
+from sim.results.schema import FILES, READABLE
 from traces.errors import HetsimError, did_you_mean
 
 FINISHED = ("done", "killed", "failed")
@@ -54,7 +54,7 @@ class Run:
     Attributes
     ----------
     path : the folder.
-    tables : Arrow tables by name, with the columns and types of `sim.schema.FILES`.
+    tables : Arrow tables by name, with the columns and types of `sim.results.schema.FILES`.
     info : `run.json`.
     timing : `timing.json`, the one file that varies between equal runs; empty where it is missing.
     life : of a measuring window (`analysis.window`), the whole run, in which the same jobs count, and int64 [jobs], the

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.run import Run, RunError, labels, load_run
-from sim.schema import FILES
+from sim.results.schema import FILES
 from traces.errors import did_you_mean
 
 LEADING = pa.schema([
@@ -23,9 +23,9 @@ LEADING = pa.schema([
 def stack(runs: Sequence[Run | str | Path], table: str = "jobs", columns: Sequence[str] | None = None) -> pa.Table:
     """The rows of one table of several runs, in order, under one schema.
 
-    Columns are `LEADING`, those of `sim.schema` with their declared types (also where a column is null throughout, or
-    where an earlier version had none), then those that any run has beside them, by name. A column that a run lacks is
-    null in its rows. Integers and floats become floats if that loses nothing.
+    Columns are `LEADING`, those of `sim.results.schema` with their declared types (also where a column is null
+    throughout, or where an earlier version had none), then those that any run has beside them, by name. A column that a
+    run lacks is null in its rows. Integers and floats become floats if that loses nothing.
 
     Parameters
     ----------

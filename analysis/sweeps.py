@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from analysis.run import RunError
-from sim.schema import CELL_DONE, CELL_FAILED, CELL_WAITING, FILES, SWEEP_LAYOUT
+from sim.results.schema import CELL_DONE, CELL_FAILED, CELL_WAITING, FILES, SWEEP_LAYOUT
 from traces.errors import did_you_mean
 
 _READ = {"int64": int, "double": float, "bool": bool, "string": str}

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from analysis.run import Run
 from analysis.timeline import US_PER_S, Timeline
-from sim.schema import SCHEMA_VERSION
+from sim.results.schema import SCHEMA_VERSION
 from traces.outfile import refuse_existing, written
 
 MAX_EVENTS = 2_000_000

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import simpy
 
-from sim.simulate import RunResult
+from sim.engine.simulate import RunResult
 from tests.helpers import nodes, run
 from traces.load import head, scale_load
 from traces.trace import Trace

@@ -17,8 +17,8 @@ import pytest
 
 from sim.sweeps.executors import Here, Processes, cores
 from sim.sweeps.grid import read_grid
-from sim.sweeps.run import sweep
 from sim.sweeps.store import Store
+from sim.sweeps.sweeping import sweep
 from traces.readers.canonical import write_trace
 from traces.trace import Trace
 

@@ -21,9 +21,9 @@ from matplotlib.figure import Figure
 
 from analysis.drawing.style import COLOURS, save, style
 from policies.registry import make
-from sim.clusters import load_cluster
-from sim.progress import Recorded
-from sim.simulate import simulate
+from sim.cluster.clusterfiles import load_cluster
+from sim.engine.simulate import simulate
+from sim.workload.progress import Recorded
 from traces.distances import as_text, by_hour, compare, ks_to_curve, profile_correlation
 from traces.load import load_trace
 from traces.synthetic.generate import generate

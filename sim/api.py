@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from sim.cluster import ClusterSpec, Ledger
+from sim.cluster.spec import ClusterSpec, Ledger
 from sim.kernels.service import attained, first_to_reach, progress
 from traces.errors import HetsimError, did_you_mean
 

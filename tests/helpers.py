@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 
 from policies.registry import make
-from sim.cluster import ClusterSpec
-from sim.config import EngineConfig
-from sim.hardware import GpuType, gpu_type
-from sim.progress import Recorded
-from sim.simulate import RunResult, simulate
+from sim.cluster.gputypes import GpuType, gpu_type
+from sim.cluster.spec import ClusterSpec
+from sim.engine.simulate import RunResult, simulate
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Recorded
 from traces.trace import Trace
 
 

@@ -23,7 +23,7 @@ LABELS = {
 
 
 class Picture(Protocol):
-    """What the [figure] table of an experiment with [perf] says (`sim.questions.Picture`)."""
+    """What the [figure] table of an experiment with [perf] says (`sim.cli.questions.Picture`)."""
 
     @property
     def x(self) -> str: ...

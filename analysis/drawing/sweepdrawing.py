@@ -24,7 +24,7 @@ from pydantic import Field
 from analysis.drawing.sweepkinds import KINDS, Kind, KindName
 from analysis.drawing.sweeptable import text
 from analysis.measure.breakdown import PER_JOB
-from sim.settings import ConfigError, Settings, checked, read_toml, setting
+from sim.settings.values import ConfigError, Settings, checked, read_toml, setting
 from traces.errors import did_you_mean
 
 Width = Literal["single", "medium", "double"]

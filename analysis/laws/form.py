@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from analysis.laws.facts import Facts, Finding, Violation
 from analysis.laws.runjson import settings_typed
 from analysis.run import Run, explode
-from sim.schema import END_REASONS, FILES, STATES, allowed, nullable, within
+from sim.results.schema import END_REASONS, FILES, STATES, allowed, nullable, within
 
 
 def values_finite(facts: Facts) -> Finding:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from analysis.laws.facts import Facts, Finding, Violation
-from sim.schema import JOBS, within
+from sim.results.schema import JOBS, within
 
 _EARLIEST_S, _LATEST_S = within(JOBS.field("submit_s")) or (0.0, 0.0)
 Time = Annotated[float, Field(ge=_EARLIEST_S, le=_LATEST_S, allow_inf_nan=False)]

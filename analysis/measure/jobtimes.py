@@ -42,7 +42,7 @@ def whole_life(run: Run) -> Run:
 
 
 def in_state(run: Run, *states: str) -> np.ndarray:
-    """bool [jobs]: the job counts and stands so at the end of the run (words of `sim.schema.STATES`)."""
+    """bool [jobs]: the job counts and stands so at the end of the run (words of `sim.results.schema.STATES`)."""
     found: np.ndarray = pc.is_in(run.tables["jobs"]["state"], pa.array(states)).to_numpy() & run.counted
     return found
 

@@ -33,7 +33,7 @@ class Span:
     speed : the rate over that at which the trace recorded the job, ``work_total / duration_s``; None: unknown ('ran').
     overhead_s : time without progress at its beginning, in s ('ran').
     lost_s : time whose work was thrown away at its end, in s ('ran').
-    end_reason : why it ended ('ran': of `sim.schema.END_REASONS`; 'left': the state).
+    end_reason : why it ended ('ran': of `sim.results.schema.END_REASONS`; 'left': the state).
     taken_by : jobs that took any of its GPUs at the instant it ended, each with all GPUs that it took then ('ran').
     failed_nodes : its nodes that went out of service at that instant ('ran').
     """

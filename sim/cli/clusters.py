@@ -46,10 +46,10 @@ def from_table(
       hetsim cluster from cluster_machine_list --job-log cluster_job_log -o philly.toml --type 12GB=K80
       hetsim cluster from cluster_gpu_number.csv --trace cluster_log.csv --type V100 -o venus.toml
     """
-    from sim.cluster import ClusterError
-    from sim.clusterfrom import from_counts, from_machines
-    from sim.clusters import load_cluster
-    from sim.recorder import OutputError
+    from sim.cluster.clusterfiles import load_cluster
+    from sim.cluster.frommachines import from_counts, from_machines
+    from sim.cluster.spec import ClusterError
+    from sim.results.recorder import OutputError
     from traces.machines.capacity import Machines
     from traces.machines.load import read_machines
     from traces.machines.own import write_capacity, write_outages
@@ -95,8 +95,8 @@ def from_table(
 
 def _types(texts: list[str]) -> dict[str, str]:
     """--type: WORD=TYPE, or TYPE for all that is not told."""
-    from sim.config import ConfigError
-    from sim.hardware import gpu_type
+    from sim.cluster.gputypes import gpu_type
+    from sim.settings.config import ConfigError
 
     said: dict[str, str] = {}
     for text in texts:

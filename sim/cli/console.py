@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from sim.api import Policy
-    from sim.cluster import ClusterSpec, Links
+    from sim.cluster.spec import ClusterSpec, Links
 
 BIG_BYTES = 50_000_000
 """A file larger than this takes long enough to be watched."""

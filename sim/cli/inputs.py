@@ -15,8 +15,8 @@ from traces.errors import HetsimError
 from traces.outfile import refuse_existing
 
 if TYPE_CHECKING:
-    from sim.cluster import ClusterSpec
-    from sim.config import RunConfig
+    from sim.cluster.spec import ClusterSpec
+    from sim.settings.config import RunConfig
     from traces.trace import Trace
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help=TRACE)]
@@ -29,9 +29,9 @@ RECIPE = ("trace", "format", "read", "gpu_types", "submitted_from", "submitted_t
 
 def _trace(trace: str, cluster: str | None, which: dict[str, Any]) -> tuple[Trace, ClusterSpec | None, RunConfig]:
     """The jobs that were asked for, the cluster that they are meant for, and the settings that say so."""
-    from sim.clusters import load_cluster
-    from sim.config import ConfigError, load_config
-    from sim.workload import read_trace, scaled
+    from sim.cluster.clusterfiles import load_cluster
+    from sim.settings.config import ConfigError, load_config
+    from sim.workload.prepare import read_trace, scaled
 
     config = load_config(None, {"trace": trace, "cluster": cluster, **which})
     if config.load is not None and cluster is None:
@@ -58,7 +58,7 @@ def describe(
       hetsim trace describe jobs.csv --picture jobs.png
       hetsim trace describe pai --jobs 20000 --json
     """
-    from sim.workload import gpus_by_type
+    from sim.workload.prepare import gpus_by_type
     from traces.describe import describe as summarise
     from traces.summary import as_text
 
@@ -92,7 +92,7 @@ def check(
       hetsim trace check jobs.csv --cluster gavel --strict
       hetsim trace check philly.csv --read duplicates=drop --vc ee9e8c
     """
-    from sim.workload import gpus_by_type, largest_nodes
+    from sim.workload.prepare import gpus_by_type, largest_nodes
     from traces.check import check as oddities
     from traces.check import told
 
@@ -152,8 +152,8 @@ def convert(
 
 def _recipe(config: RunConfig, cluster: str | None) -> dict[str, Any]:
     """What makes the trace again: settings that were given, and the seed and the number of generated jobs."""
-    from sim.config import load_config
-    from sim.workload import DEFAULT_JOBS
+    from sim.settings.config import load_config
+    from sim.workload.prepare import DEFAULT_JOBS
     from traces.synthetic.generate import GENERATORS
 
     plain = load_config()
@@ -177,7 +177,7 @@ def again(
       hetsim trace again philly.parquet.json
       hetsim trace again philly.parquet.json --to again.parquet
     """
-    from sim.config import ConfigError
+    from sim.settings.config import ConfigError
     from traces.description import read_description, sidecar
     from traces.load import write_trace
     from traces.readers.canonical import check_ending
@@ -227,7 +227,7 @@ def compare(
       hetsim trace compare philly.csv philly
       hetsim trace compare venus.parquet saturn.parquet --json
     """
-    from sim.workload import DEFAULT_JOBS
+    from sim.workload.prepare import DEFAULT_JOBS
     from traces.distances import as_text
     from traces.distances import compare as distances
     from traces.synthetic.generate import GENERATORS
@@ -296,7 +296,7 @@ def show(
       hetsim cluster show gavel
       hetsim cluster show v100:8x4+t4:2x8
     """
-    from sim.clusters import load_cluster, presets
+    from sim.cluster.clusterfiles import load_cluster, presets
 
     if cluster is None:
         console.show(console.presets_table(presets()))

@@ -74,7 +74,7 @@ def perf(
                           todo="For example: hetsim perf resnet50 --batch 256 --stage 4xV100")
     else:
         from sim.api import Plan
-        from sim.whatif import ask, parse_stage
+        from sim.cli.whatif import ask, parse_stage
 
         performance, name = _performance(
             model, calibration, measured, cluster, schedule, blocking, overlap, exchange, profiled_on,
@@ -127,7 +127,7 @@ def _performance(
     overlap: bool, exchange: str, profiled_on: str | None, profiled_samples: float | None,
 ) -> tuple[Performance, str]:
     """The performance model asked for, and the name of the model in it."""
-    from sim.clusters import load_cluster
+    from sim.cluster.clusterfiles import load_cluster
     from sim.performance import Performance
     from sim.performance.calibration import named_calibration
     from sim.performance.tables import load_table
@@ -143,7 +143,7 @@ def _performance(
 
 
 def _list(measured: str | None) -> None:
-    from sim.hardware import catalogue
+    from sim.cluster.gputypes import catalogue
     from sim.performance.tables import load_table
 
     console.show(perftables.models_table(load_table(measured, "interpolate") if measured is not None else None))
@@ -166,7 +166,7 @@ def _calibrate(rows: Path, start: str, out: Path | None) -> None:
 
 def _experiment(config: Path, out: Path | None) -> None:
     from analysis.drawing.perffigure import draw
-    from sim.questions import load_experiment
+    from sim.cli.questions import load_experiment
 
     experiment = load_experiment(config)
     with console.counting("questions") as update:

@@ -11,10 +11,10 @@ from sim.cli.console import cell, new_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sim.hardware import GpuType
+    from sim.cli.whatif import Answer
+    from sim.cluster.gputypes import GpuType
     from sim.performance import MeasuredTable, Performance
     from sim.performance.calibration import Calibration
-    from sim.whatif import Answer
 
 
 def time(seconds: float) -> str:
@@ -67,7 +67,7 @@ def _how(answer: Answer) -> str:
 
 def stages_table(answer: Answer, performance: Performance) -> Table:
     """Each stage: operators, GPUs, memory needed and there."""
-    from sim.hardware import gpu_type
+    from sim.cluster.gputypes import gpu_type
 
     plan, devices = answer.plan, len(answer.plan.devices)
     table = new_table("stage", "operators", "GPUs", "GPU type", "tensor", "replicas", "memory needed (GiB)",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from policies.recommend.request.fleet import Fleet
     from policies.recommend.request.objective import Limits
     from policies.recommend.request.request import Request, Space
-    from sim.hardware import GpuType
+    from sim.cluster.gputypes import GpuType
     from sim.performance import Performance
 
 RENTED = 64
@@ -225,8 +225,8 @@ def _performance(asked: Question, links: Any, schedule: str) -> tuple[Performanc
 def _gpus(asked: Question) -> tuple[Any, list[GpuType], list[int], list[int]]:
     """Links, types, counts and GPUs on a node."""
     from policies.recommend.request.fleet import NODE_GPUS
-    from sim.clusters import load_cluster
-    from sim.prices import priced
+    from sim.cluster.clusterfiles import load_cluster
+    from sim.cluster.prices import priced
 
     if asked.cluster is not None:
         spec = load_cluster(asked.cluster)
@@ -241,7 +241,7 @@ def _gpus(asked: Question) -> tuple[Any, list[GpuType], list[int], list[int]]:
 
 def type_counts(text: str) -> list[tuple[GpuType, int]]:
     """`V100:16,T4` as types and counts."""
-    from sim.hardware import gpu_type
+    from sim.cluster.gputypes import gpu_type
 
     found: dict[str, tuple[GpuType, int]] = {}
     for one in text.split(","):

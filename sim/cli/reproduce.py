@@ -104,13 +104,13 @@ class PerfExperiment(Experiment):
     code = ("analysis/drawing/perffigure.py",)
 
     def __init__(self, path: Path) -> None:
-        from sim.questions import load_experiment
+        from sim.cli.questions import load_experiment
 
         super().__init__(path)
         self.asked = load_experiment(path)
 
     def inputs(self) -> list[str]:
-        from sim.simulate import code_hash
+        from sim.engine.simulate import code_hash
 
         return [code_hash(), self.path.read_text("utf-8-sig")]
 
@@ -163,7 +163,7 @@ class SweepExperiment(Experiment):
 
 def _found(files: list[Path], only: list[str]) -> list[Path]:
     """Files with [figure], in order of name; refused where one that was named has none."""
-    from sim.settings import read_toml
+    from sim.settings.values import read_toml
 
     found: dict[str, Path] = {}
     for path in files:
@@ -186,7 +186,7 @@ def _found(files: list[Path], only: list[str]) -> list[Path]:
 
 def _lacking(file: Path) -> str:
     """The first file that a sweep names as its trace, and that is not on this machine; empty where all are there."""
-    from sim.settings import read_toml
+    from sim.settings.values import read_toml
     from sim.sweeps.sweepfile import read_file
     from traces.synthetic.generate import GENERATORS
 
@@ -213,7 +213,7 @@ def _refuse_shared_names(experiments: Sequence[Experiment]) -> None:
 
 def _checked(file: Path, sweeps: Path) -> Experiment:
     """An experiment, read and checked before any is played."""
-    from sim.settings import read_toml
+    from sim.settings.values import read_toml
 
     kinds = [kind for kind in ("perf", "sweep") if kind in read_toml(file)]
     if len(kinds) != 1:

@@ -14,10 +14,10 @@ from sim.cli.traceoptions import reads_a_trace
 
 if TYPE_CHECKING:
     from sim.api import Policy
-    from sim.cluster import ClusterSpec
-    from sim.config import RunConfig
-    from sim.simulate import RunResult
-    from sim.workload import Workload
+    from sim.cluster.spec import ClusterSpec
+    from sim.engine.simulate import RunResult
+    from sim.settings.config import RunConfig
+    from sim.workload.prepare import Workload
     from traces.trace import Trace
 
 
@@ -64,7 +64,7 @@ def run(
       hetsim run --trace cluster_job_log --read attempts=last --from 2017-10-01 --status passed --vc ee9e8c
       hetsim run --config experiment.toml --set engine.preemption_overhead_s=10 --json
     """
-    from sim.config import load_config
+    from sim.settings.config import load_config
 
     options = {
         "policy": policy, "trace": trace, "cluster": cluster, "out": out, "work": work, "reference": reference,
@@ -85,7 +85,7 @@ def run(
 
 def _overrides(options: dict[str, Any], params: list[str], sets: list[str]) -> dict[str, Any]:
     """All settings of the command line by dotted name; none twice."""
-    from sim.config import ConfigError, parse_setting
+    from sim.settings.config import ConfigError, parse_setting
 
     given = {name: value for name, value in options.items() if value is not None}
     for prefix, texts in (("policy.", params), ("", sets)):
@@ -100,8 +100,8 @@ def _overrides(options: dict[str, Any], params: list[str], sets: list[str]) -> d
 
 def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResult]:
     """Settings to a written run: what fails fast comes before what takes time."""
-    from sim.outfolder import reserved
-    from sim.replay import Replay
+    from sim.results.outfolder import reserved
+    from sim.sweeps.replay import Replay
 
     replay = Replay(config)
     unused = [] if quiet else _without_effect(config, replay.policy)
@@ -117,7 +117,7 @@ def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResul
         if not quiet:
             _tell(result.info.get("timetable", {}).get("notes", []))
         if config.out is not None:
-            from sim.recorder import claim
+            from sim.results.recorder import claim
 
             claim(folder, force)  # another run may have come to the same folder meanwhile
         result.write(folder)
@@ -159,7 +159,7 @@ def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
     """What is replayed, before it is: size, load by type, and what was done to the trace."""
     import numpy as np
 
-    from sim.workload import gpus_by_type
+    from sim.workload.prepare import gpus_by_type
     from traces.describe import load_by_type
 
     trace = workload.trace
@@ -196,7 +196,7 @@ def _calendar_loads(config: RunConfig, trace: Trace, cluster: ClusterSpec) -> li
     than their quota gives while jobs come, whose queues grow whatever is free."""
     import numpy as np
 
-    from sim.timetable import make_timetable
+    from sim.cluster.timetable import make_timetable
     from traces.window import demand_gpu_s
 
     engine, first, last = config.engine, float(trace.submit_s[0]), float(trace.submit_s[-1])

@@ -43,7 +43,7 @@ def check(
       hetsim check tiresias -P queue_limits=600
     """
     from policies.checks import check_policy
-    from sim.config import parse_setting
+    from sim.settings.config import parse_setting
 
     report = check_policy(name, dict(parse_setting(text) for text in param or []), runner=replay)
     print(report.text)
@@ -56,12 +56,12 @@ def replay(case: Case, policy: Policy) -> Ran:
     from analysis.audit import audit as audited
     from analysis.run import Run
     from policies.checks import Ran
-    from sim.clusters import load_cluster
-    from sim.config import EngineConfig
-    from sim.hardware import gpu_type
+    from sim.cluster.clusterfiles import load_cluster
+    from sim.cluster.gputypes import gpu_type
+    from sim.engine.simulate import simulate
     from sim.performance import Performance
-    from sim.progress import Modelled, Recorded
-    from sim.simulate import simulate
+    from sim.settings.config import EngineConfig
+    from sim.workload.progress import Modelled, Recorded
     from traces.trace import Trace
 
     cluster = load_cluster("+".join(f"{kind}:{count}x{gpus}" for kind, count, gpus in case.nodes))

@@ -17,8 +17,8 @@ from traces.errors import HetsimError
 if TYPE_CHECKING:
     from sim.sweeps.executors import Executor
     from sim.sweeps.grid import Cell, Grid
-    from sim.sweeps.run import Progress
     from sim.sweeps.store import Store
+    from sim.sweeps.sweeping import Progress
 
 SHOWN = 20
 """Failed cells that are told of one by one."""
@@ -83,7 +83,7 @@ def chosen(grid: Grid, only: list[str]) -> list[Cell]:
     ConfigError
         No such axis, or no such value of it.
     """
-    from sim.config import ConfigError, parse_setting
+    from sim.settings.config import ConfigError, parse_setting
     from traces.errors import did_you_mean
 
     wanted: dict[str, list[Any]] = {}
@@ -117,14 +117,16 @@ def executor_of(grid: Grid, workers: int | None, dask: str | None) -> Callable[[
 def played(
     grid: Grid, store: Store, cells: list[Cell], executor: Callable[[], Executor], quiet: bool, **how: bool,
 ) -> Progress:
-    """Play cells, and show how it goes; `how` is that of `sim.sweeps.run.sweep`. Ctrl-C, or a signal to end, says what
-    stays, and ends."""
-    from sim.sweeps.run import sweep as play
+    """Play cells, and show how it goes; `how` is that of `sim.sweeps.sweeping.sweep`.
+
+    Ctrl-C, or a signal to end, says what stays, and ends.
+    """
+    from sim.sweeps.sweeping import sweep as play
 
     try:
         with _progress(len(cells), quiet) as update:
             return play(grid, store, executor, cells, on_progress=update, **how)
-    except (KeyboardInterrupt, SystemExit) as ended:  # the latter: `sim.start` was told to end
+    except (KeyboardInterrupt, SystemExit) as ended:  # the latter: `sim.__main__` was told to end
         done = sum(store.is_done(grid, cell) for cell in cells)
         console.say(f"interrupted: {done:,} of {len(cells):,} cells are done and stay; the same command goes on",
                     style="bold red")
@@ -204,7 +206,7 @@ def _tell_failed(now: Progress) -> None:
 
 def _list(grid: Grid, store: Store, cells: list[Cell], json: bool) -> None:
     """What a sweep consists of, and what of it is done."""
-    from sim.schema import CELL_DONE, CELL_FAILED
+    from sim.results.schema import CELL_DONE, CELL_FAILED
 
     if store.folder.exists() and not store.folder.is_dir():
         raise HetsimError("a file, not a folder", where=str(store.folder), todo="Name another with --out.")

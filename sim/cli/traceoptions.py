@@ -97,7 +97,7 @@ def pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
     ConfigError
         One without a name or a value, or the same name twice.
     """
-    from sim.config import ConfigError
+    from sim.settings.config import ConfigError
 
     found: dict[str, str] = {}
     for text in texts:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.cluster import ClusterSpec
+from sim.cluster.spec import ClusterSpec
 from sim.kernels.fairshare import balanced_rates
 from sim.performance.graph import PerformanceError
 from sim.performance.iteration import Iteration

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sim.api import Plan
-from sim.cluster import ClusterSpec
-from sim.hardware import GpuType
+from sim.cluster.gputypes import GpuType
+from sim.cluster.spec import ClusterSpec
 from sim.performance.graph import PerformanceError
 
 Places = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]

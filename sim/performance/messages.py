@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import lru_cache
 
-from sim.cluster import Links
+from sim.cluster.spec import Links
 from sim.performance.graph import OperatorGraph
 from sim.performance.layout import StageGpus, tensor_group
 from sim.performance.links import (

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from sim.api import Plan
-from sim.cluster import ClusterSpec, Links
-from sim.hardware import GpuType
+from sim.cluster.gputypes import GpuType
+from sim.cluster.spec import ClusterSpec, Links
 from sim.performance.calibration import Calibration, shipped
 from sim.performance.checks import check_gang, check_gpu, check_plan, check_span, whole
 from sim.performance.graph import OperatorGraph, PerformanceError

@@ -27,8 +27,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from sim.cluster import Links
-from sim.hardware import GpuType
+from sim.cluster.gputypes import GpuType
+from sim.cluster.spec import Links
 from sim.kernels.collectives import async_periods_s, parameter_server_s
 from sim.performance.calibration import Calibration
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError

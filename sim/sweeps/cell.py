@@ -23,11 +23,11 @@ import pyarrow.parquet as pq
 from analysis.metrics import measures, per_job
 from analysis.run import Run
 from analysis.window import asked
-from sim.config import RunConfig
-from sim.replay import Replay
-from sim.simulate import RunResult
+from sim.engine.simulate import RunResult
+from sim.settings.config import RunConfig
 from sim.sweeps.identity import Sources, sources
 from sim.sweeps.kept import TRACES, SweepError
+from sim.sweeps.replay import Replay
 from traces.errors import HetsimError
 
 ARROW_TYPES = {"bool": pa.bool_(), "int64": pa.int64(), "double": pa.float64(), "string": pa.string()}

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from analysis.measure.measures import MEASURES
-from sim import schema
-from sim.config import RunConfig, config_of
-from sim.replay import Replay
-from sim.settings import ConfigError
+from sim.results import schema
+from sim.settings.config import RunConfig, config_of
+from sim.settings.values import ConfigError
 from sim.sweeps.identity import Sources, identity, sources
 from sim.sweeps.kept import TRACES, whole
+from sim.sweeps.replay import Replay
 from sim.sweeps.sweepfile import DaskSettings, read_file
-from sim.workload import read_trace, selection, setting_of
+from sim.workload.prepare import read_trace, selection, setting_of
 from traces.errors import HetsimError
 from traces.synthetic.generate import GENERATORS
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from sim.cluster import ClusterSpec
-from sim.replay import Replay
-from sim.workload import FILES, setting_of
+from sim.cluster.spec import ClusterSpec
+from sim.sweeps.replay import Replay
+from sim.workload.prepare import FILES, setting_of
 from traces.load import file_hash
 
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Where a cell's tables are made; what these import counts, too. Policies and readers of traces are found by folder.
-_ROOTS = ("sim/replay.py", "sim/sweeps/cell.py", "analysis/metrics.py")
+_ROOTS = ("sim/sweeps/replay.py", "sim/sweeps/cell.py", "analysis/metrics.py")
 _WHOLE = ("policies", "traces")
 
 

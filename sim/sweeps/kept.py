@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from collections import OrderedDict
 
-from sim.config import RunConfig
-from sim.workload import whole_trace
+from sim.settings.config import RunConfig
+from sim.workload.prepare import whole_trace
 from traces.errors import HetsimError
 from traces.synthetic.generate import GENERATORS
 from traces.trace import Trace

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from analysis.run import RunError
 from analysis.sweeps import read_record
-from sim.schema import CELL_DONE, CELL_FAILED, CELL_WAITING, SWEEP_LAYOUT, in_json
+from sim.results.schema import CELL_DONE, CELL_FAILED, CELL_WAITING, SWEEP_LAYOUT, in_json
 from sim.sweeps.cell import Columns, Outcome, dressed, packed
 from sim.sweeps.grid import Cell, Grid
 from sim.sweeps.kept import SweepError

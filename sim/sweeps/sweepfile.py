@@ -13,8 +13,8 @@ from pydantic import BeforeValidator, create_model
 
 from analysis.run import RunError
 from analysis.window import check_words
-from sim import schema
-from sim.settings import ConfigError, Settings, checked, read_toml, setting
+from sim.results import schema
+from sim.settings.values import ConfigError, Settings, checked, read_toml, setting
 from traces.errors import did_you_mean
 
 FIXED = ("run", "policy", "engine")

@@ -1,4 +1,4 @@
-"""Hand-made run folders: rows as dictionaries, written with the schemas of `sim.schema`."""
+"""Hand-made run folders: rows as dictionaries, written with the schemas of `sim.results.schema`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.run import Run, load_run
-from sim.schema import FILES, SCHEMA_VERSION
+from sim.results.schema import FILES, SCHEMA_VERSION
 
 
 class RunFiles:

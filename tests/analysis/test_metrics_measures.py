@@ -101,8 +101,8 @@ def test_an_attempt_that_failed_in_the_trace_is_no_waste_but_its_restart_is(run_
 def test_the_modelled_load_is_the_load_asked_for(tmp_path):
     """Work in iterations: recorded durations on old GPUs say 0.6 where 1.5 was asked for, and run.json tells why."""
     from analysis.tables import notices
-    from sim.config import load_config
-    from sim.replay import Replay
+    from sim.settings.config import load_config
+    from sim.sweeps.replay import Replay
 
     def played(work):
         asked = {"policy": "fifo", "trace": "philly", "jobs": 60, "cluster": "k80:10x8", "load": 1.5, "work": work}
@@ -122,8 +122,8 @@ def test_the_modelled_load_is_the_load_asked_for(tmp_path):
 
 def test_the_engine_s_replay_of_attempts_and_failures_is_accounted_for(tmp_path):
     """What the engine writes: overheads and work lost to failing nodes are the waste, attempts are not."""
-    from sim.config import load_config
-    from sim.replay import Replay
+    from sim.settings.config import load_config
+    from sim.sweeps.replay import Replay
 
     settings_ = {"policy": "srtf", "trace": "philly", "jobs": 150, "work": "recorded", "cluster": "v100:4x4",
                  "engine.mtbf_h": 200.0, "engine.checkpoint_interval_s": 3600.0}

@@ -21,7 +21,7 @@ from selenium.webdriver.common.keys import Keys
 from analysis.metrics import per_job
 from analysis.report.page import write_report
 from analysis.run import Run
-from sim.schema import FILES
+from sim.results.schema import FILES
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(

@@ -14,7 +14,7 @@ from analysis.drawing.planfigure import plan_of
 from analysis.report.explain import explain
 from analysis.run import RunError, explode, labels, load_run
 from analysis.timeline import timeline
-from sim.schema import FILES, READABLE
+from sim.results.schema import FILES, READABLE
 from traces.errors import HetsimError
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from analysis.run import RunError, load_run
 from analysis.stack import LEADING, stack
-from sim.schema import FILES
+from sim.results.schema import FILES
 from tests.analysis.conftest import RunFiles
 
 Story = Callable[..., RunFiles]

@@ -175,9 +175,9 @@ def test_an_empty_folder_of_the_user_stays(replay, here):
 @pytest.fixture
 def full_disk(monkeypatch):
     """A disk that fills up at the third table."""
-    import sim.recorder
+    import sim.results.recorder
 
-    write, written = sim.recorder.pq.write_table, []
+    write, written = sim.results.recorder.pq.write_table, []
 
     def write_table(*arguments, **options):
         written.append(arguments)
@@ -185,7 +185,7 @@ def full_disk(monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         write(*arguments, **options)
 
-    monkeypatch.setattr(sim.recorder.pq, "write_table", write_table)
+    monkeypatch.setattr(sim.results.recorder.pq, "write_table", write_table)
     return written
 
 
@@ -205,7 +205,7 @@ def test_a_full_disk_leaves_the_earlier_run_as_it_was(replay, here, monkeypatch,
 
 
 def test_a_run_that_came_to_the_same_folder_meanwhile_is_kept(replay, here, monkeypatch):
-    from sim.replay import Replay
+    from sim.sweeps.replay import Replay
 
     play = Replay.play
 

@@ -31,8 +31,8 @@ Damage = Callable[[Path], object]
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of three jobs on two nodes, as the command line writes it."""
-    from sim.config import load_config
-    from sim.replay import Replay
+    from sim.settings.config import load_config
+    from sim.sweeps.replay import Replay
 
     folder = tmp_path_factory.mktemp("damaged")
     (folder / "jobs.csv").write_text("job_id,submit_s,duration_s,num_gpus\na,0,100,1\nb,10,50,2\nc,20,30,1\n")

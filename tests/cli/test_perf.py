@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from sim.hardware import catalogue
+from sim.cluster.gputypes import catalogue
 from sim.performance.zoo import MODELS
 
 

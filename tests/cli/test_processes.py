@@ -131,10 +131,10 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 def digest(seed):
     from policies.registry import make
-    from sim.clusters import load_cluster
-    from sim.config import load_config
-    from sim.simulate import simulate
-    from sim.workload import prepare
+    from sim.cluster.clusterfiles import load_cluster
+    from sim.settings.config import load_config
+    from sim.engine.simulate import simulate
+    from sim.workload.prepare import prepare
     config = load_config(None, {"jobs": 100, "seed": seed, "load": 0.9})
     cluster = load_cluster("mixed")
     work = prepare(config, cluster)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.start import strangers
+from sim.__main__ import strangers
 
 ROOT = Path(__file__).resolve().parents[2]
 

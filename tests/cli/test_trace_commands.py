@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sim.cli import console
-from sim.config import load_config
+from sim.settings.config import load_config
 from traces.load import FORMATS, load_trace
 
 LOG = """timestamp,duration,num_gpus,gpu_time,cluster

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.clusters import load_cluster
-from sim.config import RunConfig
-from sim.hardware import catalogue, gpu_type
-from sim.outfolder import reserved, run_name
+from sim.cluster.clusterfiles import load_cluster
+from sim.cluster.gputypes import catalogue, gpu_type
 from sim.performance import Performance
-from sim.workload import gpus_by_type, model_choices, prepare, read_trace, resolved, with_models
+from sim.results.outfolder import reserved, run_name
+from sim.settings.config import RunConfig
+from sim.workload.prepare import gpus_by_type, model_choices, prepare, read_trace, resolved, with_models
 from tests.helpers import jobs, nodes
 from traces.errors import TraceError
 

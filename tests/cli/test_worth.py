@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.clusters import load_cluster
-from sim.config import RunConfig
-from sim.hardware import gpu_type
+from sim.cluster.clusterfiles import load_cluster
+from sim.cluster.gputypes import gpu_type
 from sim.performance import MeasuredTable, Performance
-from sim.progress import Modelled
-from sim.workload import prepare, worth_gpus
+from sim.settings.config import RunConfig
+from sim.workload.prepare import prepare, worth_gpus
+from sim.workload.progress import Modelled
 from tests.helpers import jobs
 from traces.window import offered_load
 

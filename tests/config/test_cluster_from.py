@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from analysis.run import load_run
 from sim.cli import app
-from sim.cluster import ClusterError
-from sim.clusterfrom import Group, from_counts, from_machines
-from sim.clusters import load_cluster
-from sim.config import EngineConfig
-from sim.timetable import make_timetable
+from sim.cluster.clusterfiles import load_cluster
+from sim.cluster.frommachines import Group, from_counts, from_machines
+from sim.cluster.spec import ClusterError
+from sim.cluster.timetable import make_timetable
+from sim.settings.config import EngineConfig
 from traces.errors import HetsimError
 from traces.machines.capacity import Capacity, Machines
 from traces.machines.load import read_machines

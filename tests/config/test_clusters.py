@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.cluster import ClusterError, Links
-from sim.clusters import load_cluster, preset_names, presets
-from sim.hardware import catalogue, gpu_type
+from sim.cluster.clusterfiles import load_cluster, preset_names, presets
+from sim.cluster.gputypes import catalogue, gpu_type
+from sim.cluster.spec import ClusterError, Links
 
 NODES = '[[nodes]]\ntype = "V100"\ncount = 4\ngpus = 2\n'
 

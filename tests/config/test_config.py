@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sim.config import ConfigError, EngineConfig, RunConfig, list_settings, load_config, parse_setting
-from sim.hardware import catalogue
+from sim.cluster.gputypes import catalogue
+from sim.settings.config import ConfigError, EngineConfig, RunConfig, list_settings, load_config, parse_setting
 
 _ESTIMATES = "oracle, noisy:MRE or noisy-lognormal:MRE with MRE a number from 0, or column"
 

@@ -10,10 +10,10 @@ import pytest
 from analysis.drawing.sweepdrawing import Drawing, check_names, drawings
 from analysis.drawing.sweeptable import text
 from analysis.metrics import MEASURES
-from sim.config import load_config
-from sim.questions import load_experiment
-from sim.replay import Replay
+from sim.cli.questions import load_experiment
+from sim.settings.config import load_config
 from sim.sweeps.grid import Grid, read_grid
+from sim.sweeps.replay import Replay
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {path.stem: path for path in sorted((ROOT / "experiments").glob("*.toml"))}

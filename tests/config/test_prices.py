@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sim.hardware import HardwareError, Price, catalogue, gpu_type
-from sim.prices import priced, read_prices
-from sim.settings import ConfigError
+from sim.cluster.gputypes import HardwareError, Price, catalogue, gpu_type
+from sim.cluster.prices import priced, read_prices
+from sim.settings.values import ConfigError
 from traces.errors import HetsimError
 
 

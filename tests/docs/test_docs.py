@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from policies.mechanisms import Preemptive
 from policies.registry import find, names
-from sim import schema
 from sim.cli import app
-from sim.config import load_config
+from sim.results import schema
+from sim.settings.config import load_config
 from tests.conftest import ROOT
 from traces.load import FORMATS
 from traces.schema import COLUMNS, STATUSES
@@ -74,7 +74,7 @@ def test_pages_name_no_machine_and_no_package_index(page: Path) -> None:
 
 
 def test_result_columns_are_those_of_the_schema() -> None:
-    assert text("docs/results.md") == schema.markdown(), "run: python -m sim.schema > docs/results.md"
+    assert text("docs/results.md") == schema.markdown(), "run: python -m sim.results.schema > docs/results.md"
 
 
 def test_policies_are_those_of_the_registry() -> None:
@@ -209,7 +209,7 @@ def test_rows_of_the_comparison_are_what_runs_give(tmp_path: Path) -> None:
 
 def test_the_experiment_is_the_default_run() -> None:
     """`make sim` and the table are the same run: nothing in the file differs from the defaults."""
-    from sim.workload import resolved
+    from sim.workload.prepare import resolved
 
     file, plain = (resolved(load_config(path)) for path in (ROOT / "experiments" / "all-policies.toml", None))
     assert file == plain

@@ -10,12 +10,12 @@ import pytest
 from analysis.audit import audit
 from analysis.run import load_run
 from policies.registry import find, make, names
-from sim.config import EngineConfig
-from sim.hardware import gpu_type
+from sim.cluster.gputypes import gpu_type
+from sim.engine.simulate import simulate
 from sim.kernels.placement import RULES
 from sim.performance import Performance
-from sim.progress import Modelled
-from sim.simulate import simulate
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Modelled
 from tests.helpers import nodes, run
 from traces.assign import ModelChoice, assign
 from traces.trace import Trace

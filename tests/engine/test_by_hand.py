@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.cluster import ClusterSpec, Ledger
-from sim.hardware import gpu_type
+from sim.cluster.gputypes import gpu_type
+from sim.cluster.spec import ClusterSpec, Ledger
+from sim.engine.simulate import RunResult
 from sim.kernels.placement import RULES, place
-from sim.simulate import RunResult
 from tests.helpers import by_job, jobs, nodes, run, segments
 
 ONE = nodes(("V100", 1, 1))

@@ -15,13 +15,13 @@ from analysis.run import load_run
 from policies.ordering.fifo import Fifo
 from policies.registry import make
 from sim.api import Decision, HetsimError, PolicyError, View
-from sim.cluster import ClusterError
-from sim.config import EngineConfig
-from sim.hardware import gpu_type
+from sim.cluster.gputypes import gpu_type
+from sim.cluster.spec import ClusterError
+from sim.cluster.timetable import make_timetable
+from sim.engine.simulate import RunResult, simulate
 from sim.performance import Performance
-from sim.progress import Modelled, Recorded
-from sim.simulate import RunResult, simulate
-from sim.timetable import make_timetable
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Modelled, Recorded
 from tests.helpers import by_job, jobs, nodes, run, segments
 from traces.errors import TraceError
 from traces.trace import Trace

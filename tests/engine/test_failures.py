@@ -10,7 +10,7 @@ import pytest
 
 from analysis.audit import audit
 from analysis.run import load_run
-from sim.simulate import RunResult
+from sim.engine.simulate import RunResult
 from tests.helpers import by_job, jobs, nodes, run, segments
 
 ONE = nodes(("V100", 1, 1))

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.jobqueue import JobQueue
+from sim.engine.jobqueue import JobQueue
 from tests.helpers import jobs, nodes, run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,9 +21,9 @@ from analysis.audit import audit
 from analysis.measure.series import gpus_in_use
 from analysis.run import load_run
 from policies.registry import find, names
-from sim.cluster import ClusterSpec
+from sim.cluster.spec import ClusterSpec
+from sim.engine.simulate import RunResult
 from sim.kernels.placement import RULES
-from sim.simulate import RunResult
 from tests.helpers import by_job, nodes, run
 from traces.trace import Trace
 

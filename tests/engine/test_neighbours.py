@@ -18,12 +18,12 @@ from analysis.run import Run
 from analysis.tables import summary_table
 from policies.registry import make
 from sim.api import Decision, HetsimError, Placement, Plan, Policy, View
-from sim.cluster import ClusterSpec
-from sim.config import EngineConfig
-from sim.hardware import gpu_type
+from sim.cluster.gputypes import gpu_type
+from sim.cluster.spec import ClusterSpec
+from sim.engine.simulate import RunResult, simulate
 from sim.performance import Performance, PerformanceError
-from sim.progress import Modelled, ProgressError, Recorded
-from sim.simulate import RunResult, simulate
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Modelled, ProgressError, Recorded
 from tests.helpers import by_job, jobs, nodes, run, segments
 from traces.trace import Trace
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.cluster import ClusterSpec, Links
-from sim.hardware import gpu_type
+from sim.cluster.gputypes import gpu_type
+from sim.cluster.spec import ClusterSpec, Links
 from sim.performance import Performance
 from sim.performance.links import gang_link
-from sim.progress import Modelled
+from sim.workload.progress import Modelled
 from traces.trace import Trace
 
 P100 = gpu_type("P100")

@@ -25,7 +25,7 @@ import pytest
 
 from analysis.measure.series import gpus_in_use, queue_length
 from analysis.run import Run
-from sim.simulate import RunResult
+from sim.engine.simulate import RunResult
 from tests.helpers import jobs, nodes, run
 from traces.trace import Trace
 

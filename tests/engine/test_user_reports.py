@@ -15,10 +15,10 @@ from analysis.run import Run
 from policies.mechanisms import Ordered
 from policies.registry import make
 from sim.api import Decision, HetsimError, IllegalDecisionError, Placement, Policy
-from sim.cluster import Ledger
-from sim.config import EngineConfig
-from sim.progress import Recorded
-from sim.simulate import RunResult, simulate
+from sim.cluster.spec import Ledger
+from sim.engine.simulate import RunResult, simulate
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Recorded
 from tests.helpers import by_job, jobs, nodes, run, segments
 from traces.errors import TraceError
 from traces.load import offered_load

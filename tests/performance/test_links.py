@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster import ClusterSpec, Links
-from sim.hardware import catalogue, gpu_type
+from sim.cluster.gputypes import catalogue, gpu_type
+from sim.cluster.linkclasses import LinkError, link_class, link_classes, link_names
+from sim.cluster.spec import ClusterSpec, Links
 from sim.kernels.collectives import ring_allreduce_s
-from sim.links import LinkError, link_class, link_classes, link_names
 from sim.performance import Performance
 from sim.performance.graph import PerformanceError
 from sim.performance.layout import StageGpus, layout

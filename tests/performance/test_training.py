@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.api import Plan, Stage
-from sim.cluster import ClusterSpec, Links
-from sim.hardware import gpu_type
+from sim.cli.whatif import ask, balanced
+from sim.cluster.gputypes import gpu_type
+from sim.cluster.spec import ClusterSpec, Links
 from sim.performance import Performance, PerformanceError
 from sim.performance.links import gang_allreduce_s
 from sim.performance.memory import CONTEXT_GIB
@@ -20,7 +21,6 @@ from sim.performance.operator_time import operator_times_s
 from sim.performance.recompute import recompute_s
 from sim.performance.zoo import zoo_graph
 from sim.performance.zoo.language import gpt
-from sim.whatif import ask, balanced
 
 A100 = gpu_type("A100-80")
 LINKS = Links(network_gbytes_per_s=200.0, rack_gbytes_per_s=200.0)

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.api import Plan, Stage
-from sim.hardware import HardwareError, gpu_type
+from sim.cli.whatif import ask, balanced, parse_stage, written
+from sim.cluster.gputypes import HardwareError, gpu_type
 from sim.performance import Performance, PerformanceError
 from sim.performance.zoo import zoo_graph
-from sim.whatif import ask, balanced, parse_stage, written
 
 SPEED = Performance()
 

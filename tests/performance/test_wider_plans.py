@@ -16,9 +16,10 @@ from analysis.audit import audit
 from analysis.run import Run
 from policies.recommend.request.stage_gpus import counts_of, in_stage_order
 from sim.api import Decision, IllegalDecisionError, Part, Placement, Plan, Policy, Stage, View
-from sim.cluster import ClusterSpec, Links
-from sim.config import EngineConfig
-from sim.hardware import gpu_type
+from sim.cli.whatif import ask, written
+from sim.cluster.gputypes import gpu_type
+from sim.cluster.spec import ClusterSpec, Links
+from sim.engine.simulate import RunResult, simulate
 from sim.performance import Performance, PerformanceError
 from sim.performance.graph import GraphBuilder, OperatorGraph
 from sim.performance.iteration import Iteration, pipeline_iteration
@@ -31,9 +32,8 @@ from sim.performance.running import Maxima, Sums
 from sim.performance.tables import MeasuredTable, Measurement, Point
 from sim.performance.zoo import zoo_graph
 from sim.performance.zoo.language import gpt
-from sim.progress import Modelled
-from sim.simulate import RunResult, simulate
-from sim.whatif import ask, written
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Modelled
 from tests.helpers import jobs, nodes
 
 LINKS = Links()

@@ -16,9 +16,9 @@ from policies.registry import find
 from sim import api
 from sim.api import Policy
 from sim.cli.schedulers import replay as runner
-from sim.config import EngineConfig
-from sim.progress import Recorded
-from sim.simulate import simulate
+from sim.engine.simulate import simulate
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Recorded
 from tests.helpers import jobs, nodes, segments
 from traces.trace import Trace
 

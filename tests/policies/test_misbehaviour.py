@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sim.api import Decision, Placement, Policy, View
-from sim.progress import Recorded
-from sim.simulate import simulate
+from sim.engine.simulate import simulate
+from sim.workload.progress import Recorded
 from tests.helpers import jobs, nodes
 from traces.errors import HetsimError
 

@@ -21,13 +21,13 @@ from policies.planning.hetero import Hetero
 from policies.planning.homogeneous import Homogeneous
 from policies.recommend.market.gpu_prices import CAP
 from sim.api import Policy
-from sim.cluster import ClusterSpec
-from sim.config import EngineConfig
-from sim.hardware import gpu_type
+from sim.cluster.gputypes import gpu_type
+from sim.cluster.spec import ClusterSpec
+from sim.engine.simulate import RunResult, simulate
 from sim.performance import MeasuredTable, Performance
 from sim.performance.tables import Measurement, Point
-from sim.progress import Recorded
-from sim.simulate import RunResult, simulate
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Recorded
 from tests.helpers import by_job, nodes, segments
 from traces.trace import Trace
 

@@ -11,11 +11,11 @@ from policies.planning.hetero import Hetero
 from policies.planning.homogeneous import Homogeneous
 from policies.recommend.market.classes import Classes
 from sim.api import HetsimError, Jobs, Policy, PolicyError, View
-from sim.cluster import ClusterSpec, Ledger
-from sim.hardware import gpu_type
+from sim.cluster.gputypes import gpu_type
+from sim.cluster.spec import ClusterSpec, Ledger
+from sim.engine.simulate import simulate
 from sim.performance import Performance
-from sim.progress import Modelled
-from sim.simulate import simulate
+from sim.workload.progress import Modelled
 from traces.assign import ModelChoice, assign
 from traces.load import load_trace, scale_load
 from traces.trace import Trace

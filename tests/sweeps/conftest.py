@@ -10,8 +10,8 @@ import pytest
 
 from sim.sweeps.executors import Executor, Here
 from sim.sweeps.grid import Grid, read_grid
-from sim.sweeps.run import Progress, sweep
 from sim.sweeps.store import Store
+from sim.sweeps.sweeping import Progress, sweep
 
 RUN = '[run]\npolicy = "fifo"\njobs = 40\ncluster = "v100:2x8"\nwork = "recorded"\n'
 JOBS = "job_id,submit_s,duration_s,num_gpus,user\na,0,100,1,u\nb,10,50,2,v\nc,20,30,1,u\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.settings import ConfigError
+from sim.settings.values import ConfigError
 from sim.sweeps.grid import check_jobs, read_grid
 from sim.sweeps.kept import TRACES
 from tests.sweeps.conftest import RUN

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.config import list_settings
+from sim.settings.config import list_settings
 from sim.sweeps import identity
 from tests.sweeps.conftest import JOBS
 
@@ -73,9 +73,9 @@ def test_each_setting_that_may_name_a_file_is_looked_into():
 def test_the_code_that_counts_is_that_which_tables_depend_on():
     """The simulator, policies, traces and metrics, with what they import; no figure, and no command."""
     names = {file.relative_to(identity.ROOT).as_posix() for file in identity.code_files()}
-    assert {"sim/engine.py", "sim/kernels/select.py", "sim/performance/memory.py", "analysis/metrics.py",
+    assert {"sim/engine/engine.py", "sim/kernels/select.py", "sim/performance/memory.py", "analysis/metrics.py",
             "analysis/run.py", "sim/sweeps/cell.py", "traces/load.py", "policies/ordering/srtf.py",
-            "sim/presets/gavel.toml"} <= names
+            "sim/cluster/presets/gavel.toml"} <= names
     assert not [name for name in names if name.startswith(("sim/cli/", "analysis/report/"))]
     assert not names & {"analysis/figures.py", "analysis/drawing/style.py", "sim/sweeps/executors.py"}
 
@@ -101,15 +101,16 @@ def test_an_edit_of_code_makes_other_cells(monkeypatch, ids):
 
 
 def test_the_version_of_the_code_is_of_the_files_content(monkeypatch, tmp_path):
-    for name in ("policies", "traces", "sim", "analysis"):
+    for name in ("policies", "traces", "sim", "sim/engine", "sim/sweeps", "sim/cluster", "analysis"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
-    for file, text in {"sim/replay.py": "from sim import engine\n", "sim/engine.py": "STEP = 1\n", "sim/other.py": "",
-                       "analysis/metrics.py": "import analysis.run\n", "analysis/run.py": "", "policies/broken.py": "(",
-                       "sim/gpus.toml": ""}.items():
+    for file, text in {"sim/sweeps/replay.py": "from sim.engine import engine\n", "sim/engine/engine.py": "STEP = 1\n",
+                       "sim/other.py": "", "analysis/metrics.py": "import analysis.run\n",
+                       "analysis/run.py": "", "policies/broken.py": "(",
+                       "sim/cluster/gpus.toml": ""}.items():
         (tmp_path / file).write_text(text)
     monkeypatch.setattr(identity, "ROOT", tmp_path)
-    monkeypatch.setattr(identity, "_ROOTS", ("sim/replay.py", "analysis/metrics.py"))
+    monkeypatch.setattr(identity, "_ROOTS", ("sim/sweeps/replay.py", "analysis/metrics.py"))
 
     def version() -> str:
         identity.code_version.cache_clear()
@@ -119,7 +120,7 @@ def test_the_version_of_the_code_is_of_the_files_content(monkeypatch, tmp_path):
         first = version()
         (tmp_path / "sim/other.py").write_text("unused = 1\n")
         assert version() == first
-        for file in ("sim/engine.py", "analysis/run.py", "policies/broken.py", "sim/gpus.toml"):
+        for file in ("sim/engine/engine.py", "analysis/run.py", "policies/broken.py", "sim/cluster/gpus.toml"):
             (tmp_path / file).write_text("# edited\n")
             assert version() != first, file
             first = version()

@@ -21,10 +21,10 @@ from analysis.run import Run, RunError, load_run
 from analysis.sweeps import load_sweep
 from analysis.window import asked
 from policies.registry import find
-from sim.replay import Replay
 from sim.sweeps.backlog import Backlog
 from sim.sweeps.cell import Task, play
 from sim.sweeps.kept import SweepError
+from sim.sweeps.replay import Replay
 from sim.sweeps.store import Store, columns_of
 from tests.sweeps.conftest import RUN, content, played
 from traces.errors import HetsimError

@@ -129,8 +129,8 @@ def test_elasticflow_inputs_of_its_published_results(oracle_dir):
 
 def test_iterations_at_rates_of_others_are_work_only_at_measured_rates(tmp_path):
     """At the zoo's rates 600 iterations of ResNet-50 are not the 60 s that they took: the run time is the work."""
-    from sim.config import RunConfig
-    from sim.workload import prepare
+    from sim.settings.config import RunConfig
+    from sim.workload.prepare import prepare
     from tests.helpers import nodes
 
     path = written(tmp_path, ELASTIC, "0,0,600,resnet50,150,256,1,60", "1,1,600,deepspeech9,150,256,1,60")
@@ -145,8 +145,8 @@ def test_iterations_at_rates_of_others_are_work_only_at_measured_rates(tmp_path)
 
 
 def test_a_job_whose_model_is_replaced_does_not_keep_the_iterations_of_the_other(tmp_path):
-    from sim.config import RunConfig
-    from sim.workload import prepare
+    from sim.settings.config import RunConfig
+    from sim.workload.prepare import prepare
     from tests.helpers import nodes
 
     path = tmp_path / "own.csv"

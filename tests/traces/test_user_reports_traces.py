@@ -16,11 +16,11 @@ import pytest
 
 from policies.registry import find, make, names
 from sim.api import PolicyError
-from sim.config import EngineConfig
-from sim.hardware import gpu_type
+from sim.cluster.gputypes import gpu_type
+from sim.engine.simulate import simulate
 from sim.performance import Performance
-from sim.progress import Modelled
-from sim.simulate import simulate
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Modelled
 from tests.cli.conftest import Said, here, hetsim  # noqa: F401 - fixtures
 from tests.helpers import jobs, nodes, run, segments
 from traces.check import check

@@ -19,8 +19,8 @@ from typing import Protocol
 import numpy as np
 
 from sim.api import Plan
-from sim.cluster import ClusterSpec
-from sim.hardware import GpuType
+from sim.cluster.gputypes import GpuType
+from sim.cluster.spec import ClusterSpec
 from sim.performance import Iteration, Performance
 from sim.performance.contention import network_s
 from traces.errors import HetsimError
@@ -64,7 +64,7 @@ class Truth(Protocol):
     def iteration_s(self, row: int, rate: float) -> float:
         """Seconds of an iteration of a job that does `rate` work a second; NaN where work is not iterations."""
 
-    # What neighbours (`sim.neighbours`) need to know of jobs; only asked where `lacks` names nothing.
+    # What neighbours (`sim.engine.neighbours`) need to know of jobs; only asked where `lacks` names nothing.
 
     def lacks(self, what: str) -> str:
         """Why the 'network' time of jobs, or the rate of one on 'whole' GPUs, is unknown; empty where it is known."""

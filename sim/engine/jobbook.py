@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from sim.api import Placement, View
-from sim.cluster import Ledger
-from sim.config import EngineConfig
-from sim.progress import Truth
-from sim.recorder import Recorder
+from sim.cluster.spec import Ledger
+from sim.results.recorder import Recorder
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Truth
 from traces.trace import Trace
 
 

@@ -1,6 +1,6 @@
 """Neighbours: the rates of running jobs that share GPUs or links, as others come and go.
 
-A job alone has the rate that `sim.progress.Truth` gives; its neighbours stretch its iteration
+A job alone has the rate that `sim.workload.progress.Truth` gives; its neighbours stretch its iteration
 
     1 / rate  =  slowdown / rate alone  -  network_s  +  network_s d / r
 
@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.api import Placement
-from sim.cluster import WHOLE, ClusterSpec
-from sim.config import EngineConfig
+from sim.cluster.spec import WHOLE, ClusterSpec
 from sim.performance import PerformanceError
 from sim.performance.contention import Network
 from sim.performance.sharing import PairTable, beside, crowding, gpu_use, read_pairs, slicing
-from sim.progress import ProgressError, Truth
+from sim.settings.config import EngineConfig
+from sim.workload.progress import ProgressError, Truth
 from traces.trace import Trace
 
 CHANGE = 1e-9

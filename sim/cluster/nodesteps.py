@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.cluster import ClusterError, ClusterSpec
+from sim.cluster.spec import ClusterError, ClusterSpec
 from traces.machines.capacity import Capacity
 
 Change = tuple[float, int, np.ndarray, bool]

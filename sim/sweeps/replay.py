@@ -8,11 +8,11 @@ from typing import Any
 
 from policies.estimate import run_times_s
 from policies.registry import make
-from sim.clusters import load_cluster
-from sim.config import RunConfig
-from sim.schema import in_json
-from sim.simulate import RunResult, simulate
-from sim.workload import Workload, check_files, prepare, resolved
+from sim.cluster.clusterfiles import load_cluster
+from sim.engine.simulate import RunResult, simulate
+from sim.results.schema import in_json
+from sim.settings.config import RunConfig
+from sim.workload.prepare import Workload, check_files, prepare, resolved
 from traces.trace import Trace
 
 
@@ -24,7 +24,8 @@ class Replay:
     config : the settings, with what a built-in trace is given where nothing was said.
     policy : the scheduler, made anew for this run.
     cluster : what there is.
-    workload : the trace, read and made ready when first asked for (`whole`: by what, see `sim.workload.read_trace`).
+    workload : the trace, read and made ready when first asked for (`whole`: by what, see
+        `sim.workload.prepare.read_trace`).
 
     Raises
     ------

@@ -15,12 +15,12 @@ import pandas as pd
 from pydantic import Field
 
 from sim.api import Plan
-from sim.cluster import Links
-from sim.hardware import gpu_type
+from sim.cli.whatif import ask, parse_stage
+from sim.cluster.gputypes import gpu_type
+from sim.cluster.spec import Links
 from sim.performance import Performance
 from sim.performance.links import gang_link_names
-from sim.settings import ConfigError, Settings, checked, read_toml, setting
-from sim.whatif import ask, parse_stage
+from sim.settings.values import ConfigError, Settings, checked, read_toml, setting
 
 Key = Literal["model", "gpu", "link", "batch_size", "batch_per_gpu", "gpus"]
 """What is gone through; a column each of the answer."""

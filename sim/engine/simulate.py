@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sim import schema
 from sim.api import HetsimError, Policy, PolicyError
-from sim.cluster import ClusterSpec, Ledger
-from sim.config import EngineConfig
-from sim.engine import Engine, described
-from sim.progress import Truth
-from sim.recorder import Recorder, jobs_table, nodes_table, write_run
-from sim.timetable import make_timetable
-from sim.viewsetup import make_view, virtual_clusters
+from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.timetable import make_timetable
+from sim.engine.engine import Engine, described
+from sim.engine.viewsetup import make_view, virtual_clusters
+from sim.results import schema
+from sim.results.recorder import Recorder, jobs_table, nodes_table, write_run
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Truth
 from traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """What a run yields: the tables of `sim.schema`, what run.json says, and what was measured while it ran."""
+    """What a run yields: the tables of `sim.results.schema`, what run.json says, and what was measured while it ran."""
 
     tables: dict[str, pa.Table]
     info: dict[str, Any]
@@ -66,10 +66,11 @@ def simulate(
 
     Parameters
     ----------
-    truth : how much work each job has and how fast it does it (`sim.progress`).
+    truth : how much work each job has and how fast it does it (`sim.workload.progress`).
     performance : the belief about speed, for policies that plan.
     estimate_s : believed run times (s on the reference gang), for policies that read them; `estimate` names their kind.
-    worth_gpus : what the cluster is worth on the trace (`sim.workload.worth_gpus`), to keep in run.json where known.
+    worth_gpus : what the cluster is worth on the trace (`sim.workload.prepare.worth_gpus`), to keep in run.json where
+        known.
     settings : further settings to keep in run.json.
     on_progress : called now and then with (jobs that have left, simulated time).
 
@@ -181,7 +182,7 @@ def cluster_names(cluster: ClusterSpec) -> list[str]:
 def code_hash() -> str:
     """SHA-256 (first 16 digits) of our own sources: says whether two runs had the same code."""
     digest = hashlib.sha256()
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     for package in ("sim", "policies", "traces"):
         for source in sorted((root / package).rglob("*.py")) + sorted((root / package).rglob("*.toml")):
             digest.update(source.relative_to(root).as_posix().encode() + b"\0" + source.read_bytes())

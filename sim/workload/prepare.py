@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from sim.cluster import ClusterSpec
-from sim.config import ConfigError, RunConfig, list_settings
-from sim.hardware import GpuType, gpu_type
+from sim.cluster.gputypes import GpuType, gpu_type
+from sim.cluster.spec import ClusterSpec
 from sim.performance import MODELS, MeasuredTable, Performance, PerformanceError
 from sim.performance.calibration import named_calibration
 from sim.performance.tables import SOURCES, load_table
-from sim.progress import Modelled, Recorded, Truth, reference_layout
+from sim.settings.config import ConfigError, RunConfig, list_settings
+from sim.workload.progress import Modelled, Recorded, Truth, reference_layout
 from traces.assign import ModelChoice, assign
 from traces.errors import TraceError, did_you_mean
 from traces.load import file_hash, load_trace, scale_load

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sim import schema
 from sim.api import Plan
-from sim.cluster import ClusterSpec
-from sim.hardware import PRICE_KINDS
+from sim.cluster.gputypes import PRICE_KINDS
+from sim.cluster.spec import ClusterSpec
+from sim.results import schema
 from traces.errors import HetsimError
 from traces.outfile import followed
 from traces.trace import Trace
@@ -56,7 +56,7 @@ class Recorder:
         work_lost: float,
         end_reason: str,
     ) -> None:
-        """One stretch of one job on one set of GPUs (columns as in `sim.schema.SEGMENTS`)."""
+        """One stretch of one job on one set of GPUs (columns as in `sim.results.schema.SEGMENTS`)."""
         self._row.append(row)
         self._begin.append(begin_s)
         self._end.append(end_s)

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from sim.api import Jobs, Policy, PolicyError, View
-from sim.cluster import ClusterSpec, Ledger
-from sim.config import EngineConfig
-from sim.progress import Truth
-from sim.timetable import Timetable
+from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.timetable import Timetable
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Truth
 from traces.schema import BY_NAME
 from traces.trace import Trace
 

@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 
 from sim.api import Decision, HetsimError, IllegalDecisionError, Placement, Policy, PolicyError, View
-from sim.clock import LATE, Clock
-from sim.cluster import ClusterSpec, Ledger
-from sim.config import EngineConfig
-from sim.jobbook import JobBook
-from sim.jobqueue import JobQueue
-from sim.neighbours import neighbours
-from sim.outages import Outages
-from sim.progress import Truth
-from sim.recorder import Recorder
-from sim.referee import Referee
-from sim.timetable import Timetable
+from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.timetable import Timetable
+from sim.engine.clock import LATE, Clock
+from sim.engine.jobbook import JobBook
+from sim.engine.jobqueue import JobQueue
+from sim.engine.neighbours import neighbours
+from sim.engine.outages import Outages
+from sim.engine.referee import Referee
+from sim.results.recorder import Recorder
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Truth
 from traces.trace import Trace
 
 MAX_IN_VAIN = 100_000

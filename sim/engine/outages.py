@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from sim.clock import CHANGE, Clock
-from sim.cluster import ClusterSpec, Ledger
-from sim.config import EngineConfig
-from sim.timetable import Timetable
+from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.timetable import Timetable
+from sim.engine.clock import CHANGE, Clock
+from sim.settings.config import EngineConfig
 
 FAILED, ABSENT = 1, 2
 """Why a node is away; it may be for both reasons, and is back when neither holds."""

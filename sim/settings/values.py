@@ -1,7 +1,7 @@
 """Checked, frozen tables of settings, and how a wrong key or value in one is put into words.
 
-`sim.config` and `sim.clusters` declare their tables as `Settings`, and read them with `read_toml` and
-`checked`.
+`sim.settings.config` and `sim.cluster.clusterfiles` declare their tables as `Settings`, and read them with `read_toml`
+and `checked`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from sim.hardware import gpu_type
-from sim.settings import (
+from sim.cluster.gputypes import gpu_type
+from sim.settings.values import (
     MAX_TIME_S,
     ConfigError,
     RefusedError,

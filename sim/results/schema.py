@@ -1,7 +1,8 @@
 """Arrow schemas of a run's files: the one place that names result columns, with unit and meaning as metadata.
 And what who writes results and who reads them agree on beside: words, versions, what JSON can hold.
 
-`docs/results.md` is generated from here (`python -m sim.schema`). Time is float64 seconds on the trace's own clock.
+`docs/results.md` is generated from here (`python -m sim.results.schema`). Time is float64 seconds on the trace's own
+clock.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ def markdown() -> str:
     lines = [
         "# Results: the files of a run",
         "",
-        "Generated from `sim/schema.py` by `python -m sim.schema > docs/results.md`; do not edit.",
+        "Generated from `sim/results/schema.py` by `python -m sim.results.schema > docs/results.md`; do not edit.",
         "",
         f"Schema version {SCHEMA_VERSION}. A run is a folder with one Parquet file a table, `run.json` (settings, "
         "seeds, hashes, versions; the same bytes for the same run) and `timing.json` (wall time, peak memory). "

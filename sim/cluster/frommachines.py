@@ -21,9 +21,9 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from sim.cluster import ClusterError
-from sim.clusters import MAX_GPUS_PER_NODE
-from sim.hardware import gpu_type
+from sim.cluster.clusterfiles import MAX_GPUS_PER_NODE
+from sim.cluster.gputypes import gpu_type
+from sim.cluster.spec import ClusterError
 from traces.errors import HetsimError
 from traces.gpu_types import catalogue_names
 from traces.machines.capacity import Capacity, Machines

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from sim.schema import CELL_DONE, CELL_FAILED, CELL_WAITING
+from sim.results.schema import CELL_DONE, CELL_FAILED, CELL_WAITING
 from sim.sweeps.backlog import Backlog
 from sim.sweeps.cell import Outcome, Task
 from sim.sweeps.executors import Executor

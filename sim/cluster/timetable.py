@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from sim.api import PolicyError
-from sim.cluster import ClusterError, ClusterSpec
-from sim.config import EngineConfig
-from sim.nodesteps import Change, counted, known_type, net
+from sim.cluster.nodesteps import Change, counted, known_type, net
+from sim.cluster.spec import ClusterError, ClusterSpec
+from sim.settings.config import EngineConfig
 from traces.machines.capacity import Capacity
 from traces.machines.own import read_capacity, read_outages
 

@@ -1,7 +1,7 @@
 """Cluster descriptions: a preset's name, a TOML file, or a shorthand such as `v100:320x8+t4:10x4`.
 
 A TOML file has `[[nodes]]` (type, count, gpus, rack_size), `[links]` (each key with its unit) and
-`[prices_usd_per_gpu_h]` (prices that replace the catalogue's). `sim/presets/*.toml` are examples.
+`[prices_usd_per_gpu_h]` (prices that replace the catalogue's). `sim/cluster/presets/*.toml` are examples.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from sim.cluster import ClusterError, ClusterSpec, Links
-from sim.hardware import GpuType, gpu_type
-from sim.links import LinkError, link_class, link_names
-from sim.settings import ConfigError, RefusedError, Settings, checked, key_names, read_toml, setting
+from sim.cluster.gputypes import GpuType, gpu_type
+from sim.cluster.linkclasses import LinkError, link_class, link_names
+from sim.cluster.spec import ClusterError, ClusterSpec, Links
+from sim.settings.values import ConfigError, RefusedError, Settings, checked, key_names, read_toml, setting
 from traces.errors import HetsimError, did_you_mean
 
 #: More GPUs than this share no node; a larger number is most often the size of the whole cluster.
@@ -166,7 +166,7 @@ def load_cluster(text: str) -> ClusterSpec:
 @cache
 def preset_names() -> tuple[str, ...]:
     """Names of the presets, in alphabetical order."""
-    found = (entry.name for entry in files("sim").joinpath("presets").iterdir())
+    found = (entry.name for entry in files("sim.cluster").joinpath("presets").iterdir())
     return tuple(sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml")))
 
 
@@ -176,7 +176,7 @@ def presets() -> dict[str, str]:
 
 
 def _preset_table(name: str) -> dict[str, Any]:
-    return _read(str(files("sim").joinpath("presets", f"{name}.toml")))
+    return _read(str(files("sim.cluster").joinpath("presets", f"{name}.toml")))
 
 
 @cache  # all of it is read-only

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from sim.config import RunConfig
-from sim.recorder import OutputError, claim
+from sim.results.recorder import OutputError, claim
+from sim.settings.config import RunConfig
 
 RUNS = "runs"
 MAX_NAME = 120
@@ -34,7 +34,7 @@ def reserved(config: RunConfig, force: bool = False) -> Iterator[Path]:
     Raises
     ------
     OutputError
-        The folder is in use and `force` is not set, or cannot be made (see `sim.recorder.claim`).
+        The folder is in use and `force` is not set, or cannot be made (see `sim.results.recorder.claim`).
     """
     folder = Path(config.out) if config.out is not None else Path(RUNS, run_name(config))
     made: list[Path] = []  # innermost first

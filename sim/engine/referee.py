@@ -8,10 +8,10 @@ from operator import neg
 import numpy as np
 
 from sim.api import IllegalDecisionError, Placement, Policy, View
-from sim.cluster import ClusterSpec, Ledger
+from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.timetable import Timetable, ahead
 from sim.kernels.ledger import type_bits, whole_workers
-from sim.progress import Truth
-from sim.timetable import Timetable, ahead
+from sim.workload.progress import Truth
 from traces.trace import Trace
 
 

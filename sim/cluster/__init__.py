@@ -1,0 +1,1 @@
+"""What is there: nodes, GPU types, links, prices, and what changes while a run goes on."""

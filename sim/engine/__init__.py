@@ -1,0 +1,1 @@
+"""The loop, its books, its referee, and what breaks."""

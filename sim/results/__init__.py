@@ -1,0 +1,1 @@
+"""What a run leaves: the tables, their columns, and the folder that holds them."""

@@ -1,0 +1,1 @@
+"""From a trace to work: which jobs run, and how they advance."""
