@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from traces.schema import COLUMNS
+from traces.columns import COLUMNS
 from traces.synthetic.generate import GENERATORS, generate
 from traces.trace import Trace
 

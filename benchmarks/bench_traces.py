@@ -26,11 +26,11 @@ import pytest
 from pyarrow import csv as pa_csv
 
 from benchmarks.conftest import DATA
-from traces.check import check
 from traces.load import load_trace
 from traces.readers.pai_tables import COLUMNS, instance_spans
-from traces.tally import Tally
-from traces.unpack import Unpacked
+from traces.reading.tally import Tally
+from traces.reading.unpack import Unpacked
+from traces.study.check import check
 
 PHILLY = DATA / "philly" / "philly.csv"
 SAMPLE = DATA / "pai" / "pai_instance_table.tail_sample.csv"

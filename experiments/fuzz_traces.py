@@ -28,15 +28,15 @@ import numpy as np
 
 from experiments.fuzz_damage import DAMAGES, pick
 from experiments.fuzz_seeds import SEEDS, Seed, real_seeds
-from traces.check import check
-from traces.describe import describe
+from traces.columns import COLUMNS
 from traces.errors import TraceError
 from traces.load import FORMATS, load_trace
+from traces.machines.any_form import read_machines
 from traces.machines.capacity import Capacity, Machines
-from traces.machines.load import read_machines
-from traces.schema import COLUMNS
-from traces.summary import as_text
-from traces.text import LONGEST_RUN_S
+from traces.reading.text import LONGEST_RUN_S
+from traces.study.check import check
+from traces.study.describe import describe
+from traces.study.summary import as_text
 from traces.trace import Trace
 
 HANGS_S = 20.0

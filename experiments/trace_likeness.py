@@ -24,13 +24,13 @@ from policies.registry import make
 from sim.cluster.clusterfiles import load_cluster
 from sim.engine.simulate import simulate
 from sim.workload.progress import Recorded
-from traces.distances import as_text, by_hour, compare, ks_to_curve, profile_correlation
 from traces.load import load_trace
+from traces.offered_load import demand_gpu_s, scale_load
+from traces.study.distances import as_text, by_hour, compare, ks_to_curve, profile_correlation
 from traces.synthetic.generate import generate
 from traces.synthetic.philly import columns_like
 from traces.synthetic.philly_tables import parsed
 from traces.trace import Trace
-from traces.window import demand_gpu_s, scale_load
 
 #: GPUs and offered load of the runs, durations as recorded.
 RUNS = ((320, 0.5), (320, 0.7), (320, 0.9), (640, 0.7))

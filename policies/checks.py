@@ -33,7 +33,7 @@ class Case:
     Attributes
     ----------
     nodes : (GPU type, nodes, GPUs a node) groups.
-    columns : columns of the trace (`traces.schema`); each job has a model, so that any policy can plan it.
+    columns : columns of the trace (`traces.columns`); each job has a model, so that any policy can plan it.
     engine : settings of the engine that differ from their defaults, such as quotas.
     impossible : job ids that no policy can run here; they must be rejected with a reason.
     """

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from traces import readers
-from traces.discovery import discovered
 from traces.errors import TraceError, did_you_mean
-from traces.reader import Head, Reader
+from traces.offered_load import offered_load, scale_load
 from traces.readers.canonical import write_trace
+from traces.reading.discovery import discovered
+from traces.reading.reader import Head, Reader
+from traces.reading.sidetables import OTHERS
+from traces.reading.unpack import noting, parts
 from traces.select import head
-from traces.sidetables import OTHERS
 from traces.trace import Trace
-from traces.unpack import noting, parts
-from traces.window import offered_load, scale_load
 
 __all__ = ["FORMATS", "detect", "head", "load_trace", "offered_load", "scale_load", "write_trace"]
 

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 import numpy as np
 import pandas as pd
 
+from traces.columns import COLUMNS, MAX_TIME_S, STATUSES
 from traces.errors import TraceError, did_you_mean
-from traces.schema import COLUMNS, MAX_TIME_S, STATUSES
-from traces.tally import Tally
-from traces.times import zone
+from traces.reading.tally import Tally
+from traces.reading.times import zone
 from traces.trace import Provenance, Trace
 
 GANGS = ("keep", "split")

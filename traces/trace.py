@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from traces.columns import BY_NAME, COLUMNS, STATUSES, Column
 from traces.errors import TraceError, did_you_mean
-from traces.schema import BY_NAME, COLUMNS, STATUSES, Column
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Provenance:
 
     `counts` has one entry for each kind of row that was dropped, repaired or read in a special way, in the
     words that the user sees: {"CPU-only jobs dropped": 12}; `first` has the places of its first rows ("line 7"),
-    see `traces.tally.Tally`. `rule` states what duration_s is in this trace; `options` are those of the reader, as
-    used, and `sha256` is that of the file. `epoch_s` is the POSIX time of submit_s = 0, None where the source has no
+    see `traces.reading.tally.Tally`. `rule` states what duration_s is in this trace; `options` are those of the reader,
+    as used, and `sha256` is that of the file. `epoch_s` is the POSIX time of submit_s = 0, None where the source has no
     calendar; hours and weekdays are to be read in zone `tz`; where not `date_is_real` they are true and the date is
     made up. `rates` says at whose rates work_iters were counted, where not at those of this simulator: at other rates
     they are other work. `window_s` is when the log begins and ends, on the clock of submit_s, where that is known.
@@ -50,7 +50,7 @@ class Provenance:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The canonical job table. Each attribute named in `traces.schema.COLUMNS` is a read-only array.
+    """The canonical job table. Each attribute named in `traces.columns.COLUMNS` is a read-only array.
 
     Build one with `Trace.from_columns`, which validates; text columns are object arrays of `str`.
     """

@@ -29,7 +29,7 @@ def check_ending(path: Path) -> None:
 
 
 def draw(summary: Mapping[str, Any], path: Path) -> Path:
-    """Draw a summary of `traces.describe.describe` into a file: the same bytes for the same trace.
+    """Draw a summary of `traces.study.describe.describe` into a file: the same bytes for the same trace.
 
     Raises
     ------

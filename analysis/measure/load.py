@@ -17,7 +17,8 @@ def offered_load(run: Run) -> pd.DataFrame:
 
     - ``window_s = T + D / G``: the arrivals, and one mean run time (weighted by GPUs) for the last of them
       to end in.
-    - ``span_load = D / (N T)``: the usual definition, that of `traces.window.offered_load` and of the setting `load`;
+    - ``span_load = D / (N T)``: the usual definition, that of `traces.offered_load.offered_load` and of the setting
+    `load`;
       None where all jobs come at once.
     - ``load = D / (N * window_s)``. For a long trace this is close to `span_load`; for jobs that all come at
       once, G / N. Above 1 more is asked for than the window has, and in a long trace a queue grows whatever

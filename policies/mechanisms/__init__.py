@@ -13,9 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from sim.api import Decision, Placement, Policy, View, param
+from sim.kernels.admit import admit
 from sim.kernels.placement import RULES
-from sim.kernels.select import select
-from sim.kernels.start import admit
+from sim.kernels.preempt import select
 
 _PLACEMENT_HELP = (
     "count: anywhere; first-fit: lowest node that holds the gang; best-fit: fullest such node; consolidate: best-fit, "

@@ -9,8 +9,8 @@ import numpy as np
 
 from policies.mechanisms import Ordered, nothing_to_do
 from sim.api import Decision, View
+from sim.kernels.admit import admit, backfill
 from sim.kernels.placement import RULES
-from sim.kernels.start import admit, backfill
 
 
 @dataclass

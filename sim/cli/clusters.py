@@ -50,9 +50,9 @@ def from_table(
     from sim.cluster.frommachines import from_counts, from_machines
     from sim.cluster.spec import ClusterError
     from sim.results.recorder import OutputError
+    from traces.machines.any_form import read_machines
     from traces.machines.capacity import Machines
-    from traces.machines.load import read_machines
-    from traces.machines.own import write_capacity, write_outages
+    from traces.machines.own_tables import write_capacity, write_outages
 
     if out.suffix != ".toml":
         raise ClusterError("a cluster file ends in .toml", where="--out", got=str(out))

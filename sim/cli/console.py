@@ -132,7 +132,7 @@ def reading(path: Path) -> Iterator[None]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.text import Text
 
-    from traces.stream import watching
+    from traces.reading.stream import watching
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
                TimeRemainingColumn())

@@ -59,8 +59,8 @@ def describe(
       hetsim trace describe pai --jobs 20000 --json
     """
     from sim.workload.prepare import gpus_by_type
-    from traces.describe import describe as summarise
-    from traces.summary import as_text
+    from traces.study.describe import describe as summarise
+    from traces.study.summary import as_text
 
     if picture is not None:
         from analysis.drawing.tracefigure import check_ending
@@ -93,8 +93,8 @@ def check(
       hetsim trace check philly.csv --read duplicates=drop --vc ee9e8c
     """
     from sim.workload.prepare import gpus_by_type, largest_nodes
-    from traces.check import check as oddities
-    from traces.check import told
+    from traces.study.check import check as oddities
+    from traces.study.check import told
 
     content, spec, _ = _trace(trace, cluster, which)
     about, read = content.provenance, told(content)
@@ -130,9 +130,9 @@ def convert(
       hetsim trace convert pai pai.csv --jobs 1000 --seed 3
       hetsim trace again philly.parquet.json
     """
-    from traces.description import sidecar
     from traces.load import write_trace
     from traces.readers.canonical import check_ending
+    from traces.study.description import sidecar
 
     check_ending(to)
     if to.exists() and Path(trace).exists() and to.samefile(trace):
@@ -178,9 +178,9 @@ def again(
       hetsim trace again philly.parquet.json --to again.parquet
     """
     from sim.settings.config import ConfigError
-    from traces.description import read_description, sidecar
     from traces.load import write_trace
     from traces.readers.canonical import check_ending
+    from traces.study.description import read_description, sidecar
 
     about = read_description(description)
     made = about.get("recipe") or {}
@@ -228,8 +228,8 @@ def compare(
       hetsim trace compare venus.parquet saturn.parquet --json
     """
     from sim.workload.prepare import DEFAULT_JOBS
-    from traces.distances import as_text
-    from traces.distances import compare as distances
+    from traces.study.distances import as_text
+    from traces.study.distances import compare as distances
     from traces.synthetic.generate import GENERATORS
 
     found: dict[str, Trace] = {}

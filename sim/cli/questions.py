@@ -19,7 +19,7 @@ from sim.cli.whatif import ask, parse_stage
 from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import Links
 from sim.performance import Performance
-from sim.performance.links import gang_link_names
+from sim.performance.gpu_links import gang_link_names
 from sim.settings.values import ConfigError, Settings, checked, read_toml, setting
 
 Key = Literal["model", "gpu", "link", "batch_size", "batch_per_gpu", "gpus"]

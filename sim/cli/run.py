@@ -160,7 +160,7 @@ def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
     import numpy as np
 
     from sim.workload.prepare import gpus_by_type
-    from traces.describe import load_by_type
+    from traces.study.describe import load_by_type
 
     trace = workload.trace
     load = load_by_type(trace, gpus_by_type(cluster))
@@ -197,7 +197,7 @@ def _calendar_loads(config: RunConfig, trace: Trace, cluster: ClusterSpec) -> li
     import numpy as np
 
     from sim.cluster.timetable import make_timetable
-    from traces.window import demand_gpu_s
+    from traces.offered_load import demand_gpu_s
 
     engine, first, last = config.engine, float(trace.submit_s[0]), float(trace.submit_s[-1])
     if (not engine.quotas and engine.capacity is None and engine.outages is None) or last <= first:

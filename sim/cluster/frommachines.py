@@ -7,8 +7,8 @@ not as many as there ever were, and the outage file says when a place was empty.
 From counts of GPUs over time: as many nodes as the largest count needs, of the size that the user says; counts and
 quotas go into the capacity file.
 
-Words for GPU types become names of the catalogue by `traces.gpu_types`, or as the user says. A type that is not told,
-or that no one outside knows (G2), becomes MISC, the catalogue's stand-in, and is named in the notes.
+Words for GPU types become names of the catalogue by `traces.reading.gpu_types`, or as the user says. A type that is not
+told, or that no one outside knows (G2), becomes MISC, the catalogue's stand-in, and is named in the notes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from sim.cluster.clusterfiles import MAX_GPUS_PER_NODE
 from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterError
 from traces.errors import HetsimError
-from traces.gpu_types import catalogue_names
 from traces.machines.capacity import Capacity, Machines
-from traces.machines.own import NodeTimes
+from traces.machines.own_tables import NodeTimes
+from traces.reading.gpu_types import catalogue_names
 
 STAND_IN = "MISC"
 UNTOLD = ""

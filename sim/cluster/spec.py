@@ -28,7 +28,7 @@ class Links:
     """Bandwidths (Gbyte/s, one direction) and latencies (s) between GPUs that are not on one node.
 
     Within a node the links are those of the GPU type: NVLink where it has it, else PCIe; unless the fields below say
-    otherwise (`sim.performance.links.gang_link`). Names are of `sim.cluster.linkclasses`.
+    otherwise (`sim.performance.gpu_links.gang_link`). Names are of `sim.cluster.linkclasses`.
     """
 
     network_gbytes_per_s: float = 12.5

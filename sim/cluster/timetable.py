@@ -1,6 +1,6 @@
 """What is known to change in a cluster while it runs: nodes that go and come, and quotas of virtual clusters.
 
-From files (`traces.machines.own`) to one list of steps:
+From files (`traces.machines.own_tables`) to one list of steps:
 
 - Of a capacity file, a row without a virtual cluster counts GPUs in service, of a type or of any. Nodes leave from the
   last one backwards: those that stay are the longest first part of the type's nodes whose GPUs are not more than the
@@ -28,7 +28,7 @@ from sim.cluster.nodesteps import Change, counted, known_type, net
 from sim.cluster.spec import ClusterError, ClusterSpec
 from sim.settings.config import EngineConfig
 from traces.machines.capacity import Capacity
-from traces.machines.own import read_capacity, read_outages
+from traces.machines.own_tables import read_capacity, read_outages
 
 NO_QUOTA = np.iinfo(np.int64).max
 

@@ -12,7 +12,7 @@ from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.timetable import Timetable
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
-from traces.schema import BY_NAME
+from traces.columns import BY_NAME
 from traces.trace import Trace
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ def beam(
 
     Parameters
     ----------
-    time, start, kind, units, group, reach, border, limits : as `sim.kernels.chain.fleet_periods` has them.
+    time, start, kind, units, group, reach, border, limits : as `sim.kernels.chain_steady.fleet_periods` has them.
     price : float64 [P, K]
         Prices of a GPU of each type; the limits cost 1.
     least : float64 [P, F, G, n + 1]

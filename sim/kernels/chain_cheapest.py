@@ -1,4 +1,4 @@
-"""The cheapest partitions of a long chain within a period; the chain is that of `sim.kernels.chain`.
+"""The cheapest partitions of a long chain within a period; the chain is that of `sim.kernels.chain_steady`.
 
 From the end of the chain to its beginning, as there. What a bound on the period leaves of the options is a window of
 cuts for each operator and option; of the cuts in a window the one with the least rate behind it is found in nearly

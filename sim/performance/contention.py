@@ -26,9 +26,9 @@ import numpy as np
 
 from sim.cluster.spec import ClusterSpec
 from sim.kernels.fairshare import balanced_rates
+from sim.performance.gpu_links import network_bytes_per_s
 from sim.performance.graph import PerformanceError
 from sim.performance.iteration import Iteration
-from sim.performance.links import network_bytes_per_s
 
 TOLERANCE, MAX_ROUNDS = 1e-12, 5_000
 ACCEPTED = 1e-9

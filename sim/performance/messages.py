@@ -6,9 +6,7 @@ from collections import defaultdict
 from functools import lru_cache
 
 from sim.cluster.spec import Links
-from sim.performance.graph import OperatorGraph
-from sim.performance.layout import StageGpus, tensor_group
-from sim.performance.links import (
+from sim.performance.gpu_links import (
     gang_allreduce_s,
     gang_link,
     inside,
@@ -16,6 +14,8 @@ from sim.performance.links import (
     node_bytes_per_s,
     stage_link,
 )
+from sim.performance.graph import OperatorGraph
+from sim.performance.stage_sites import StageGpus, tensor_group
 
 ROUNDING = 1e-12
 """Of a micro-batch: a piece as small as this comes of rounding."""

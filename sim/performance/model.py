@@ -11,15 +11,15 @@ import numpy as np
 from sim.api import Plan
 from sim.cluster.gputypes import GpuType
 from sim.cluster.spec import ClusterSpec, Links
+from sim.performance.arguments import check_gang, check_gpu, check_plan, check_span, whole
 from sim.performance.calibration import Calibration, shipped
-from sim.performance.checks import check_gang, check_gpu, check_plan, check_span, whole
+from sim.performance.gpu_links import gang_allreduce_s, gang_lines, stage_link
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.iteration import SCHEDULES, Iteration
-from sim.performance.layout import Places, StageGpus, layout, stages_on
-from sim.performance.links import gang_allreduce_s, gang_lines, stage_link
 from sim.performance.memory import memory_form
 from sim.performance.operator_time import checked, operator_times_s, source, update_time_s
 from sim.performance.running import Times, graph_sums
+from sim.performance.stage_sites import Places, StageGpus, layout, stages_on
 from sim.performance.tables import MeasuredTable
 from sim.performance.training import Strategy, train
 from sim.performance.zoo import MODELS, zoo_graph

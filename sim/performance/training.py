@@ -31,10 +31,7 @@ from sim.cluster.gputypes import GpuType
 from sim.cluster.spec import Links
 from sim.kernels.collectives import async_periods_s, parameter_server_s
 from sim.performance.calibration import Calibration
-from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
-from sim.performance.iteration import Iteration, pipeline_iteration
-from sim.performance.layout import StageGpus, by_node, tensor_group
-from sim.performance.links import (
+from sim.performance.gpu_links import (
     ALGORITHMS,
     gang_allreduce_s,
     gang_exposed_s,
@@ -42,11 +39,14 @@ from sim.performance.links import (
     network_bytes_per_s,
     stage_link,
 )
+from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
+from sim.performance.iteration import Iteration, pipeline_iteration
 from sim.performance.memory import StageMemory, chunks_in_flight, does_not_fit, in_flight, stage_memory, weight_versions
 from sim.performance.messages import message_s
 from sim.performance.operator_time import update_time_s
 from sim.performance.recompute import recompute_s
 from sim.performance.running import Times, graph_sums
+from sim.performance.stage_sites import StageGpus, by_node, tensor_group
 from traces.errors import did_you_mean
 
 EXCHANGES = (*ALGORITHMS, "servers", "async-servers")

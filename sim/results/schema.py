@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from traces.schema import MAX_TIME_S
+from traces.columns import MAX_TIME_S
 
 SCHEMA_VERSION = "3"
 #: Versions that are read: columns that a later one added are null in what an earlier one wrote.

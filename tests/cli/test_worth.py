@@ -14,7 +14,7 @@ from sim.settings.config import RunConfig
 from sim.workload.prepare import prepare, worth_gpus
 from sim.workload.progress import Modelled
 from tests.helpers import jobs
-from traces.window import offered_load
+from traces.offered_load import offered_load
 
 
 def test_a_cluster_of_the_reference_type_is_worth_its_gpus() -> None:

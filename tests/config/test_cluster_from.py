@@ -18,9 +18,9 @@ from sim.cluster.spec import ClusterError
 from sim.cluster.timetable import make_timetable
 from sim.settings.config import EngineConfig
 from traces.errors import HetsimError
+from traces.machines.any_form import read_machines
 from traces.machines.capacity import Capacity, Machines
-from traces.machines.load import read_machines
-from traces.machines.own import read_capacity, write_outages
+from traces.machines.own_tables import read_capacity, write_outages
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,32000,262144,0,\nn1,64000,262144,2,P100\nn2,64000,262144,8,G2\n" \
         "n3,64000,262144,2,P100\nn4,64000,262144,8,V100M32\n"

@@ -20,9 +20,9 @@ from sim.cli import app
 from sim.results import schema
 from sim.settings.config import load_config
 from tests.conftest import ROOT
+from traces.columns import COLUMNS, STATUSES
 from traces.load import FORMATS
-from traces.schema import COLUMNS, STATUSES
-from traces.status import WORDS
+from traces.reading.status import WORDS
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("experiments/**/*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

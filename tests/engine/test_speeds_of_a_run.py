@@ -8,7 +8,7 @@ import pytest
 from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec, Links
 from sim.performance import Performance
-from sim.performance.links import gang_link
+from sim.performance.gpu_links import gang_link
 from sim.workload.progress import Modelled
 from traces.trace import Trace
 

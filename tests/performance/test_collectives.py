@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from sim.cluster.gputypes import catalogue, gpu_type
 from sim.cluster.spec import Links
 from sim.kernels.collectives import allreduce_s, p2p_s, ring_allreduce_s
-from sim.performance.layout import StageGpus
-from sim.performance.links import (
+from sim.performance.gpu_links import (
     NETWORK_EFFICIENCY,
     NVLINK_EFFICIENCY,
     PCIE_EFFICIENCY,
@@ -19,6 +18,7 @@ from sim.performance.links import (
     node_bytes_per_s,
 )
 from sim.performance.messages import transfer_s
+from sim.performance.stage_sites import StageGpus
 
 
 def gang(*gpus: int) -> np.ndarray:

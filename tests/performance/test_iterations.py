@@ -16,8 +16,8 @@ from sim.api import Plan, Stage
 from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec, Links
 from sim.performance import Performance, PerformanceError
+from sim.performance.gpu_links import NETWORK_EFFICIENCY, NVLINK_EFFICIENCY
 from sim.performance.iteration import pipeline_iteration
-from sim.performance.links import NETWORK_EFFICIENCY, NVLINK_EFFICIENCY
 from sim.performance.memory import in_flight
 
 V100, A100 = gpu_type("V100"), gpu_type("A100-80")

@@ -17,9 +17,7 @@ from sim.cluster.linkclasses import LinkError, link_class, link_classes, link_na
 from sim.cluster.spec import ClusterSpec, Links
 from sim.kernels.collectives import ring_allreduce_s
 from sim.performance import Performance
-from sim.performance.graph import PerformanceError
-from sim.performance.layout import StageGpus, layout
-from sim.performance.links import (
+from sim.performance.gpu_links import (
     gang_allreduce_s,
     gang_exposed_s,
     gang_link,
@@ -30,7 +28,9 @@ from sim.performance.links import (
     relative_speeds,
     stage_link,
 )
+from sim.performance.graph import PerformanceError
 from sim.performance.messages import transfer_s
+from sim.performance.stage_sites import StageGpus, layout
 
 V100, T4, A100 = gpu_type("V100"), gpu_type("T4"), gpu_type("A100")
 BOX = Links(gpus_per_nvlink=2, gpus_per_switch=2, gpus_per_socket=4)

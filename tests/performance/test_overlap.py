@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import Links
 from sim.kernels.overlap import exposed_allreduce_s
+from sim.performance.gpu_links import gang_allreduce_s, gang_exposed_s
 from sim.performance.graph import PerformanceError
-from sim.performance.links import gang_allreduce_s, gang_exposed_s
 
 A = np.array
 

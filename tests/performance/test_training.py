@@ -15,7 +15,7 @@ from sim.cli.whatif import ask, balanced
 from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec, Links
 from sim.performance import Performance, PerformanceError
-from sim.performance.links import gang_allreduce_s
+from sim.performance.gpu_links import gang_allreduce_s
 from sim.performance.memory import CONTEXT_GIB
 from sim.performance.operator_time import operator_times_s
 from sim.performance.recompute import recompute_s

@@ -21,14 +21,14 @@ from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec, Links
 from sim.engine.simulate import RunResult, simulate
 from sim.performance import Performance, PerformanceError
+from sim.performance.gpu_links import gang_allreduce_s, network_bytes_per_s
 from sim.performance.graph import GraphBuilder, OperatorGraph
 from sim.performance.iteration import Iteration, pipeline_iteration
-from sim.performance.layout import StageGpus
-from sim.performance.links import gang_allreduce_s, network_bytes_per_s
 from sim.performance.memory import stage_memory
 from sim.performance.messages import transfer_s
 from sim.performance.operator_time import operator_times_s, update_time_s
 from sim.performance.running import Maxima, Sums
+from sim.performance.stage_sites import StageGpus
 from sim.performance.tables import MeasuredTable, Measurement, Point
 from sim.performance.zoo import zoo_graph
 from sim.performance.zoo.language import gpt

@@ -15,7 +15,7 @@ from policies.place.coarsen import coarsen
 from policies.place.placement_problem import Devices, PlacementGraph
 from policies.place.program import solve
 from policies.place.step import profiled_step
-from sim.performance.readers.pipedream import read_pipedream
+from sim.performance.readers.pipedream_profile import read_pipedream
 from sim.performance.readers.synthetic import read_synthetic
 from tests.place.test_oracle_baechi import graph_of, rows
 

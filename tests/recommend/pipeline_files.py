@@ -16,7 +16,7 @@ from policies.recommend.algorithms.all_downsets import down_sets
 from policies.recommend.algorithms.pipedream_levels import Cuts, Level, hierarchical
 from policies.recommend.algorithms.piper_stages import Piper, PiperPlan, best_plan, equal_stages
 from sim.performance.graph import OperatorGraph
-from sim.performance.readers.pipedream import read_pipedream
+from sim.performance.readers.pipedream_profile import read_pipedream
 from sim.performance.readers.profiled import PARAM_FILE_BYTES
 
 GIB = 2.0**30

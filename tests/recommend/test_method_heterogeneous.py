@@ -24,8 +24,8 @@ from policies.recommend.request.request import Request, Space
 from sim.api import Part
 from sim.cluster.gputypes import gpu_type
 from sim.performance import MeasuredTable, Performance
+from sim.performance.gpu_links import inside, network_bytes_per_s
 from sim.performance.graph import GraphBuilder
-from sim.performance.links import inside, network_bytes_per_s
 from sim.performance.memory import stage_memory
 from sim.performance.tables import Measurement, Point
 

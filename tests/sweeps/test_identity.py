@@ -73,7 +73,7 @@ def test_each_setting_that_may_name_a_file_is_looked_into():
 def test_the_code_that_counts_is_that_which_tables_depend_on():
     """The simulator, policies, traces and metrics, with what they import; no figure, and no command."""
     names = {file.relative_to(identity.ROOT).as_posix() for file in identity.code_files()}
-    assert {"sim/engine/engine.py", "sim/kernels/select.py", "sim/performance/memory.py", "analysis/metrics.py",
+    assert {"sim/engine/engine.py", "sim/kernels/preempt.py", "sim/performance/memory.py", "analysis/metrics.py",
             "analysis/run.py", "sim/sweeps/cell.py", "traces/load.py", "policies/ordering/srtf.py",
             "sim/cluster/presets/gavel.toml"} <= names
     assert not [name for name in names if name.startswith(("sim/cli/", "analysis/report/"))]

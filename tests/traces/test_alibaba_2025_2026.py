@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traces.coverage import coverage, coverage_break, coverage_notes
 from traces.errors import TraceError
-from traces.executions import read_executions
 from traces.load import detect, load_trace
+from traces.machines.any_form import read_machines
 from traces.machines.capacity import Capacity
-from traces.machines.load import read_machines
+from traces.study.coverage import coverage, coverage_break, coverage_notes
+from traces.study.executions import read_executions
 
 DLRM = ("instance_sn,role,app_name,cpu_request,cpu_limit,gpu_request,gpu_limit,rdma_request,rdma_limit,memory_request,"
         "memory_limit,disk_request,disk_limit,max_instance_per_node,creation_time,scheduled_time,deletion_time\n")

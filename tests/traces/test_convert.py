@@ -9,11 +9,11 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 
-from traces.description import read_description, sidecar
 from traces.errors import TraceError
 from traces.load import FORMATS, defaults, file_hash, load_trace, write_trace
-from traces.reader import Reader
 from traces.readers import canonical
+from traces.reading.reader import Reader
+from traces.study.description import read_description, sidecar
 from traces.trace import Provenance, Trace
 
 PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:00:00,10,1,10,b\n" \

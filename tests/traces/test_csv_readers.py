@@ -7,7 +7,7 @@ import pytest
 
 from traces.errors import TraceError
 from traces.load import FORMATS, detect, load_trace
-from traces.status import WORDS, canonical
+from traces.reading.status import WORDS, canonical
 
 PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster\n"
 PAI = "job_id,num_inst,submit_time,num_cpu,num_gpu,gpu_type,duration,user\n"

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traces.check import check, told
-from traces.describe import describe
-from traces.edges import edges, gpus_in_use
 from traces.load import load_trace
-from traces.summary import as_text
+from traces.offered_load import demand_gpu_s
+from traces.study.check import check, told
+from traces.study.describe import describe
+from traces.study.edges import edges, gpus_in_use
+from traces.study.summary import as_text
 from traces.synthetic.generate import generate
 from traces.trace import Provenance, Trace
-from traces.window import demand_gpu_s
 
 
 def trace_of(submit_s, duration_s, num_gpus, provenance=None, **more):

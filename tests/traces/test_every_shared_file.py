@@ -8,7 +8,7 @@ import pytest
 
 from traces.errors import TraceError
 from traces.load import FORMATS, detect, load_trace
-from traces.sidetables import OTHERS
+from traces.reading.sidetables import OTHERS
 
 #: File -> (format, jobs), and what the file's rows become beside jobs.
 JOBS: dict[str, tuple[str, int]] = {
@@ -124,7 +124,7 @@ def test_a_traces_folder_as_a_whole_is_refused_or_read(data_dir):
 
 def test_no_two_side_tables_claim_one_file(data_dir):
     """A refusal does not hang on the order of the tables (but for documentation, known by its name alone)."""
-    from traces.reader import Head
+    from traces.reading.reader import Head
 
     tables = [table for reader in FORMATS.values() for table in reader.side_tables] + list(OTHERS)
     for path in data_dir.rglob("*"):

@@ -17,7 +17,7 @@ from experiments.fuzz_seeds import SEEDS, Seed, real_seeds
 from experiments.fuzz_traces import case, fuzz, outcome
 from traces.errors import TraceError
 from traces.load import FORMATS, load_trace
-from traces.machines.load import forms, read_machines
+from traces.machines.any_form import forms, read_machines
 from traces.machines.philly_use import read_all_use
 from traces.trace import Trace
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from traces.errors import TraceError
 from traces.load import detect, load_trace
-from traces.machines.helios import without_gpus
-from traces.machines.load import read_machines
+from traces.machines.any_form import read_machines
+from traces.machines.helios_quotas import without_gpus
 from traces.readers.acme import posix_with_offset
-from traces.spans import spans
-from traces.tally import Tally
+from traces.reading.spans import spans
+from traces.reading.tally import Tally
 
 HELIOS = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
 SEREN = "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from traces.describe import describe
 from traces.errors import TraceError
+from traces.offered_load import demand_gpu_s
+from traces.study.describe import describe
 from traces.synthetic.generate import generate
-from traces.window import demand_gpu_s
 
 ENDS = ("passed", "killed", "failed")
 

@@ -16,13 +16,13 @@ import pytest
 
 from traces.errors import TraceError
 from traces.load import files_hash, load_trace
+from traces.machines.any_form import read_machines
 from traces.machines.capacity import Capacity
-from traces.machines.load import read_machines
-from traces.machines.own import read_capacity, read_outages
-from traces.machines.philly import observed_gpus
+from traces.machines.own_tables import read_capacity, read_outages
+from traces.machines.philly_nodes import observed_gpus
 from traces.readers.gavel_rates import read_rates
-from traces.text import read_bytes, read_json
-from traces.unpack import inner_name, parts
+from traces.reading.text import read_bytes, read_json
+from traces.reading.unpack import inner_name, parts
 
 ITP = "job_id,submission_time,duration,num_gpu\n"
 DRAWN = "job_id,submission_time,num_iteration,model_name,deadline,batch_size,num_gpu,duration\n"

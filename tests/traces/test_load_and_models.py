@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traces.assign import ModelChoice, assign
-from traces.describe import describe
 from traces.errors import TraceError
 from traces.load import head, offered_load, scale_load
-from traces.summary import as_text
+from traces.study.describe import describe
+from traces.study.summary import as_text
 from traces.synthetic.generate import generate
 from traces.trace import Trace
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traces.errors import TraceError
+from traces.machines.any_form import forms, read_machines
 from traces.machines.capacity import About, Capacity, Machines
-from traces.machines.load import forms, read_machines
-from traces.machines.own import NodeTimes, read_capacity, read_outages, write_capacity, write_outages
+from traces.machines.own_tables import NodeTimes, read_capacity, read_outages, write_capacity, write_outages
 
 HOUR_S = 3600.0
 

@@ -7,7 +7,7 @@ import pytest
 
 from traces.errors import TraceError
 from traces.load import detect, load_trace
-from traces.machines.load import read_machines
+from traces.machines.any_form import read_machines
 
 MURI = ("job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval,iteration_time,"
         "resource_time_0,resource_time_1,resource_time_2,priority")

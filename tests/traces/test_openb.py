@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from traces.errors import TraceError
-from traces.gpu_types import catalogue_names
 from traces.load import detect, load_trace
+from traces.machines.any_form import read_machines
 from traces.machines.capacity import Capacity
-from traces.machines.load import read_machines
+from traces.reading.gpu_types import catalogue_names
 
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n"

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from traces.describe import describe
+from traces.offered_load import demand_gpu_s
+from traces.study.describe import describe
 from traces.synthetic import pai as made
 from traces.synthetic.generate import generate
 from traces.synthetic.recurring import groups
-from traces.window import demand_gpu_s
 
 JOBS = 300_000
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from traces.errors import TraceError
 from traces.load import detect, load_trace
+from traces.machines.any_form import read_machines
 from traces.machines.capacity import Capacity
-from traces.machines.load import read_machines
 from traces.readers import pai_tables
 from traces.readers.pai_tables import COLUMNS, instance_spans, occupancy
-from traces.stream import pieces
-from traces.tally import Tally
+from traces.reading.stream import pieces
+from traces.reading.tally import Tally
 
 JOB, TASK, INSTANCE, SENSOR, TAG = (f"pai_{n}" for n in (
     "job_table", "task_table", "instance_table", "sensor_table", "group_tag_table"))

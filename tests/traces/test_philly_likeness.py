@@ -1,4 +1,4 @@
-"""The generated Philly against the real subset, by the distances of `traces.distances`, and these by hand."""
+"""The generated Philly against the real subset, by the distances of `traces.study.distances`, and these by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import by_job, jobs, nodes, run
-from traces.distances import (
+from traces.load import load_trace
+from traces.offered_load import scale_load
+from traces.study.distances import (
     as_text,
     by_hour,
     compare,
@@ -22,11 +24,9 @@ from traces.distances import (
     profile_correlation,
     skew,
 )
-from traces.load import load_trace
 from traces.synthetic.generate import generate
 from traces.synthetic.philly import cut, philly_columns, shared_out
 from traces.synthetic.philly_tables import statistics
-from traces.window import scale_load
 
 JOBS = 82_247
 

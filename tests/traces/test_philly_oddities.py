@@ -9,7 +9,7 @@ import pytest
 
 from traces.errors import TraceError
 from traces.load import load_trace
-from traces.machines.philly import read_machines
+from traces.machines.philly_nodes import read_machines
 
 
 def job(jobid, attempts, *, status="Pass", submitted="2017-10-07 01:00:00", user="u", vc="v"):

@@ -62,7 +62,7 @@ def test_philly_log_sample(data_dir):
 
 
 def test_philly_machine_list_and_utilisation(data_dir):
-    from traces.machines.philly import read_machines
+    from traces.machines.philly_nodes import read_machines
     from traces.machines.philly_use import read_all_use
 
     philly = data_dir / "philly"

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from traces.columns import COLUMNS
 from traces.errors import TraceError
 from traces.load import load_trace
-from traces.schema import COLUMNS
+from traces.offered_load import DAY_S, WEEK_S, demand_gpu_s, offered_load, scale_load
 from traces.select import Selection, asked_for
 from traces.synthetic.generate import generate
 from traces.trace import Provenance, Trace
-from traces.window import DAY_S, WEEK_S, demand_gpu_s, offered_load, scale_load
 
 
 def trace_of(submit_s, duration_s, num_gpus, provenance=None, **more):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from traces.errors import TraceError
 from traces.load import detect
-from traces.stream import joined, names_beside, pieces, watching
-from traces.text import read_bytes, read_table
+from traces.reading.stream import joined, names_beside, pieces, watching
+from traces.reading.text import read_bytes, read_table
 
 ROWS = "name,value\n" + "".join(f"n{i},{i}\n" for i in range(1000))
 
@@ -159,13 +159,13 @@ def test_an_archive_of_several_tables_is_refused(tmp_path):
 
 
 def test_a_quote_that_never_closes_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("traces.stream.LONGEST_ROW_BYTES", 1000)
+    monkeypatch.setattr("traces.reading.stream.LONGEST_ROW_BYTES", 1000)
     with pytest.raises(TraceError, match="a row without an end"):
         list(pieces(write(tmp_path, 'name,value\n"a,1\n' + "b,2\n" * 1000), ("name",), piece_bytes=100))
 
 
 def test_progress_is_told_in_bytes_of_the_file_on_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("traces.unpack.BUFFER_BYTES", 1 << 14)
+    monkeypatch.setattr("traces.reading.unpack.BUFFER_BYTES", 1 << 14)
     for path in packed(tmp_path, "x\n" + "".join(f"{v}\n" for v in np.random.default_rng(0).random(20_000))).values():
         seen: list[tuple[int, int]] = []
         with watching(lambda done, total, seen=seen: seen.append((done, total))):

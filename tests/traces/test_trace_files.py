@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from traces.columns import COLUMNS, STATUSES
 from traces.errors import TraceError
 from traces.load import FORMATS, load_trace, write_trace
 from traces.readers.canonical import sidecar
-from traces.schema import COLUMNS, STATUSES
 from traces.synthetic.generate import generate
 from traces.trace import Provenance, Trace
 

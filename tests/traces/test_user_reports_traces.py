@@ -23,16 +23,16 @@ from sim.settings.config import EngineConfig
 from sim.workload.progress import Modelled
 from tests.cli.conftest import Said, here, hetsim  # noqa: F401 - fixtures
 from tests.helpers import jobs, nodes, run, segments
-from traces.check import check
-from traces.describe import describe
 from traces.errors import TraceError
 from traces.load import load_trace
+from traces.machines.any_form import read_machines
 from traces.machines.capacity import Machines
-from traces.machines.load import read_machines
 from traces.machines.philly_use import read_all_use
 from traces.readers.pai_tables import COLUMNS
+from traces.reading.status import WORDS
 from traces.recipes import assign_recipe
-from traces.status import WORDS
+from traces.study.check import check
+from traces.study.describe import describe
 from traces.trace import Trace
 
 LOG_JOB = {"status": "Pass", "vc": "v", "user": "u", "submitted_time": "2017-10-07 01:11:39"}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from traces.errors import TraceError
-from traces.reader import Head
+from traces.reading.reader import Head
 
 _MACHINE_DEFAULTS: dict[str, Any] = {
     "gpu_type": "", "gpu_memory_gib": np.nan, "memory_gib": np.nan, "cpu_cores": np.nan, "rack": "", "vc": "",
@@ -250,7 +250,7 @@ class MachineReader:
 
     Attributes
     ----------
-    name, description, public, licence : as of `traces.reader.Reader`.
+    name, description, public, licence : as of `traces.reading.reader.Reader`.
     header : columns that a CSV file of this form has.
     read : callable (path, **options) -> Machines or Capacity
     options : option name -> its meaning.

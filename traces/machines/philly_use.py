@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from traces.errors import TraceError
-from traces.stream import whole_rows
-from traces.text import Table, check_text, parse_rows
-from traces.times import posix_s
+from traces.reading.stream import whole_rows
+from traces.reading.text import Table, check_text, parse_rows
+from traces.reading.times import posix_s
 
 PIECE_BYTES = 1 << 24
 ZONES = {"PDT": 7 * 3600.0, "PST": 8 * 3600.0}

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from traces.errors import TraceError
-from traces.reader import Head, Reader, SideTable
 from traces.readers.slurm_log import Part, read_slurm
-from traces.times import posix_s
+from traces.reading.reader import Head, Reader, SideTable
+from traces.reading.times import posix_s
+from traces.reading.unpack import files_by, inner_name, only
 from traces.trace import Provenance, Trace
-from traces.unpack import files_by, inner_name, only
 
 HEADER = ("job_id", "user", "node_num", "gpu_num", "cpu_num", "type", "state", "submit_time", "start_time", "end_time",
           "duration", "queue", "gpu_time")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from traces.reader import Reader, choice
 from traces.readers.pai import gang
-from traces.spans import spans
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, read_table
+from traces.reading.reader import Reader, choice
+from traces.reading.spans import spans
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, read_table
 from traces.trace import Provenance, Trace
 
 HEADER = ("instance_sn", "role", "app_name", "gpu_request", "max_instance_per_node", "creation_time", "scheduled_time",
@@ -51,7 +51,7 @@ def read_alibaba_2025(path: Path, *, edges: str = "cut") -> Trace:
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Trace.from_columns`; another value of `edges`.
+        See `traces.reading.text.read_table` and `Trace.from_columns`; another value of `edges`.
     """
     choice("edges", edges, ("cut", "drop"))
     table = read_table(path, HEADER)

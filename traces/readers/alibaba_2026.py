@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from traces.errors import TraceError
-from traces.gpu_types import catalogue_names
-from traces.reader import Head, Reader, SideTable
 from traces.readers.pai import gang
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, read_table
+from traces.reading.gpu_types import catalogue_names
+from traces.reading.reader import Head, Reader, SideTable
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, read_table
 from traces.trace import Provenance, Trace
 
 HEADER = ("job_name", "organization", "gpu_model", "gpu_request", "worker_num", "submit_time", "duration", "job_type")
@@ -22,8 +22,8 @@ WEIGHTS = {"HP": 2.0, "Spot": 1.0}
 NO_ARRIVALS = "executions without a time of submission: no arrival time in this table"
 INSTEAD = (
     "schedule_delay_sec is how long one waited, not when (clusterdata #257): no arrivals can be made of it. Use the "
-    "table for distributions (traces.executions); for arrivals, job_info_df.csv of cluster-trace-v2026-spot-gpu or "
-    "a generated trace."
+    "table for distributions (traces.study.executions); for arrivals, job_info_df.csv of cluster-trace-v2026-spot-gpu "
+    "or a generated trace."
 )
 
 
@@ -39,7 +39,7 @@ def read_alibaba_2026(path: Path) -> Trace:
     =============  =========================================================================================
     job_name       job_id
     organization   vc: the department that pays
-    gpu_model      gpu_type (see `traces.gpu_types`); GPU-series-1 and -2 are types not told
+    gpu_model      gpu_type (see `traces.reading.gpu_types`); GPU-series-1 and -2 are types not told
     gpu_request    GPUs of one worker: below 1 gpu_milli, from 1 worker_gpus; 0: CPU-only, dropped and counted
     worker_num     the gang: num_gpus = worker_num x gpu_request
     submit_time    submit_s, in s from the first job
@@ -54,7 +54,7 @@ def read_alibaba_2026(path: Path) -> Trace:
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Trace.from_columns`; another job_type; a table without arrivals.
+        See `traces.reading.text.read_table` and `Trace.from_columns`; another job_type; a table without arrivals.
     """
     if has_no_arrivals(Head.of(path)):
         raise TraceError(NO_ARRIVALS, where=str(path), got="schedule_delay_sec", allowed="a column submit_time",

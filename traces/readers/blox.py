@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from traces.reader import Reader
 from traces.readers.rows import opened, trace_of, with_gpus
+from traces.reading.reader import Reader
 from traces.trace import Trace
 
 HEADER = ("job", "submit_s", "gpus", "duration_s")
@@ -28,7 +28,7 @@ def read_blox(path: Path) -> Trace:
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Trace.from_columns`.
+        See `traces.reading.text.read_table` and `Trace.from_columns`.
     """
     table, tally, gpus, duration_s = opened(path, HEADER, "gpus", "duration_s")
     columns = {"job_id": table.text("job"), "submit_s": table.number("submit_s"), "duration_s": duration_s,

@@ -1,4 +1,4 @@
-"""hetsim's own trace files: the columns of `traces.schema` as Parquet or CSV, with a description beside."""
+"""hetsim's own trace files: the columns of `traces.columns` as Parquet or CSV, with a description beside."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from traces.description import described, description, sidecar
+from traces.columns import BY_NAME, COLUMNS, REQUIRED
 from traces.errors import HetsimError, TraceError, did_you_mean
 from traces.outfile import refuse_existing, written
-from traces.reader import Head, Reader
-from traces.schema import BY_NAME, COLUMNS, REQUIRED
-from traces.text import read_bytes, read_table
+from traces.reading.reader import Head, Reader
+from traces.reading.text import read_bytes, read_table
+from traces.study.description import described, description, sidecar
 from traces.trace import Trace
 
 PARQUET_MAGIC = b"PAR1"
@@ -69,7 +69,7 @@ def check_ending(path: Path) -> None:
 
 
 def read_canonical(path: Path) -> Trace:
-    """Read a trace that `write_trace` wrote, or one made by hand with the columns of `traces.schema`.
+    """Read a trace that `write_trace` wrote, or one made by hand with the columns of `traces.columns`.
 
     Only job_id, submit_s, duration_s and num_gpus must be there; others get their default. The rule, counts and
     calendar of the description beside the file are kept; a note says if the content is no longer what was described.
@@ -175,7 +175,7 @@ def _sniff(head: Head) -> bool:
 
 READER = Reader(
     name="canonical",
-    description="hetsim's own table, Parquet or CSV: " + ",".join(REQUIRED) + " and more (traces/schema.py)",
+    description="hetsim's own table, Parquet or CSV: " + ",".join(REQUIRED) + " and more (traces/columns.py)",
     public="written by hetsim (traces.load.write_trace), or by hand",
     header=REQUIRED,
     read=read_canonical,

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from traces.errors import TraceError
-from traces.reader import Reader, SideTable, choice
 from traces.readers.rows import trace_of, with_gpus
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, Table, read_table
+from traces.reading.reader import Reader, SideTable, choice
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Trace
 
 HEADER = ("job_id", "user", "num_gpu", "submit_time", "model_name", "duration", "expect_time_list", "best_effort")
@@ -49,7 +49,7 @@ def read_chronus(path: Path, *, unit: str = "min") -> Trace:
     Raises
     ------
     TraceError
-        A unit or a list that is not allowed; see `traces.text.read_table` and `Trace.from_columns`.
+        A unit or a list that is not allowed; see `traces.reading.text.read_table` and `Trace.from_columns`.
     """
     unit_s = UNIT_S[choice("unit", unit, tuple(UNIT_S))]
     table = read_table(path, HEADER)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from traces.reader import Reader
 from traces.readers.rows import opened, trace_of, with_gpus
+from traces.reading.reader import Reader
 from traces.trace import Trace
 
 HEADER = ("job_id", "submit_time", "iteration", "model_name", "ddl", "batch_size", "num_gpu", "duration")
@@ -39,7 +39,7 @@ def read_elasticflow(path: Path) -> Trace:
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Trace.from_columns`.
+        See `traces.reading.text.read_table` and `Trace.from_columns`.
     """
     table, tally, gpus, duration_s = opened(path, HEADER, "num_gpu", "duration")
     iterations = table.number("iteration", high=1e15)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from traces.errors import TraceError, did_you_mean
-from traces.reader import Head, Reader, choice
 from traces.readers.gavel_rates import NAME, Rates, beside, read_rates
 from traces.readers.rows import job_ids, trace_of
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, Table, read_table
+from traces.reading.reader import Head, Reader, choice
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Trace
 
 LAYOUTS: dict[int, tuple[str, ...]] = {
@@ -66,7 +66,7 @@ def read_gavel(path: Path, *, throughputs: str = "", gpu_type: str = "v100", unm
     ------
     TraceError
         No throughputs, a rate that is missing (where asked to refuse), or another number of columns; see
-        `traces.text.read_table` and `Trace.from_columns`.
+        `traces.reading.text.read_table` and `Trace.from_columns`.
     """
     choice("unmeasured", unmeasured, ("drop", "single", "refuse"))
     table = read_layout(path, LAYOUTS)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from traces.errors import TraceError
-from traces.text import read_json, read_table
+from traces.reading.text import read_json, read_table
 
 NAME = "simulation_throughputs.json"
 """The file that Gavel simulates with: looked for beside a trace and in `ABOVE` folders above it."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from traces.machines.helios import LICENCE, PUBLIC, SIZES, ZONE, is_size_table, read_helios_sizes, without_gpus
-from traces.reader import Head, Reader, SideTable
+from traces.machines.helios_quotas import LICENCE, PUBLIC, SIZES, ZONE, is_size_table, read_helios_sizes, without_gpus
 from traces.readers.slurm_log import Clock, Part, folders_with, has, named, read_slurm
-from traces.tally import Tally
-from traces.times import posix_s, zone_name
+from traces.reading.reader import Head, Reader, SideTable
+from traces.reading.tally import Tally
+from traces.reading.times import posix_s, zone_name
 from traces.trace import Provenance, Trace
 
 HEADER = ("job_id", "user", "vc", "gpu_num", "cpu_num", "node_num", "state", "submit_time", "start_time", "end_time",
@@ -40,9 +40,9 @@ def read_helios(path: Path, *, tz: str = ZONE) -> Trace:
     cpu_num                  unused: the simulator has no CPUs
     =======================  ==============================================================================
 
-    The paper counts TIMEOUT and NODE_FAIL as failed; here TIMEOUT is killed, as everywhere (`traces.status`). GPUs of
-    each virtual cluster and day are in cluster_gpu_number.csv, read by `traces.machines.helios`; where it lies beside
-    the log, jobs whose virtual cluster has too few GPUs are counted (they are kept).
+    The paper counts TIMEOUT and NODE_FAIL as failed; here TIMEOUT is killed, as everywhere (`traces.reading.status`).
+    GPUs of each virtual cluster and day are in cluster_gpu_number.csv, read by `traces.machines.helios_quotas`; where
+    it lies beside the log, jobs whose virtual cluster has too few GPUs are counted (they are kept).
 
     Parameters
     ----------

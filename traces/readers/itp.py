@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from traces.errors import TraceError
-from traces.reader import Reader
 from traces.readers.rows import lines_of_files
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, Table, read_table
+from traces.reading.reader import Reader
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, Table, read_table
+from traces.reading.unpack import files_by, inner_name, only
 from traces.trace import Provenance, Trace
-from traces.unpack import files_by, inner_name, only
 
 HEADER = ("job_id", "submission_time", "duration", "num_gpu")
 DRAWN = ("num_iteration", "model_name", "deadline", "batch_size")
@@ -45,8 +45,8 @@ def read_itp(path: Path) -> Trace:
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Trace.from_columns`; a folder without CSV files, with two of one cluster, or
-        with both layouts.
+        See `traces.reading.text.read_table` and `Trace.from_columns`; a folder without CSV files, with two of one
+        cluster, or with both layouts.
     """
     files, others = _files(path) if path.is_dir() else ({_cluster(path.name) or path.stem: path}, ())
     tables = [read_table(file, HEADER) for file in files.values()]

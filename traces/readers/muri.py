@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from traces.reader import Reader
 from traces.readers.rows import trace_of, with_gpus
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, read_table
+from traces.reading.reader import Reader
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, read_table
 from traces.trace import Trace
 
 HEADER = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "batch_size", "duration", "interval",
@@ -44,7 +44,7 @@ def read_muri(path: Path) -> Trace:
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Trace.from_columns`.
+        See `traces.reading.text.read_table` and `Trace.from_columns`.
     """
     table = read_table(path, HEADER)
     tally = Tally(table.lines)

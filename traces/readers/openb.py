@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from traces import status
-from traces.gpu_types import catalogue_names
-from traces.reader import Reader, SideTable
-from traces.spans import Spans, spans
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, Table, read_table
+from traces.reading import status
+from traces.reading.gpu_types import catalogue_names
+from traces.reading.reader import Reader, SideTable
+from traces.reading.spans import Spans, spans
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Provenance, Trace
 
 HEADER = ("name", "num_gpu", "gpu_milli", "gpu_spec", "pod_phase", "creation_time", "deletion_time", "scheduled_time")
@@ -32,7 +32,7 @@ def read_openb(path: Path) -> Trace:
     name                   job_id
     num_gpu                num_gpus and worker_gpus: a pod lies on one node; 0: CPU-only, dropped and counted
     gpu_milli              gpu_milli: thousandths of a GPU, below 1000 only where num_gpu is 1
-    gpu_spec               gpu_type: types that the pod may run on, A|B; empty: any (see `traces.gpu_types`)
+    gpu_spec               gpu_type: types that the pod may run on, A|B; empty: any (see `traces.reading.gpu_types`)
     creation_time          submit_s, in s from the beginning of the log
     scheduled_time         wait_s = scheduled - creation; none: never scheduled, dropped and counted
     deletion_time          duration_s = deletion - scheduled
@@ -52,7 +52,7 @@ def read_openb(path: Path) -> Trace:
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Trace.from_columns`; an unknown phase.
+        See `traces.reading.text.read_table` and `Trace.from_columns`; an unknown phase.
     """
     table = read_table(path, HEADER)
     gpus = table.number("num_gpu", integer=True, high=1e6)

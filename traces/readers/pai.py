@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from traces import status
 from traces.errors import TraceError, did_you_mean
-from traces.gpu_types import catalogue_names
-from traces.reader import Reader
 from traces.readers.rows import with_gpus
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, Table, read_table
+from traces.reading import status
+from traces.reading.gpu_types import catalogue_names
+from traces.reading.reader import Reader
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Provenance, Trace
 
 HEADER = ("job_id", "num_inst", "submit_time", "num_gpu", "gpu_type", "duration", "user")
@@ -50,7 +50,7 @@ def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Trace.from_columns`; no such estimate column.
+        See `traces.reading.text.read_table` and `Trace.from_columns`; no such estimate column.
     """
     table = read_table(path, HEADER)
     if estimate_column and estimate_column not in table:

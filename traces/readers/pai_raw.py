@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from traces import status
 from traces.errors import TraceError
-from traces.reader import Head, Reader, SideTable, choice
 from traces.readers.pai import gang
 from traces.readers.pai_tables import (
     COLUMNS,
@@ -31,10 +29,12 @@ from traces.readers.pai_tables import (
 )
 from traces.readers.pai_tasks import as_jobs, gpu_tasks
 from traces.readers.philly_csv import epoch
-from traces.spans import Spans, spans
-from traces.tally import Tally
+from traces.reading import status
+from traces.reading.reader import Head, Reader, SideTable, choice
+from traces.reading.spans import Spans, spans
+from traces.reading.tally import Tally
+from traces.reading.unpack import only
 from traces.trace import Provenance, Trace
-from traces.unpack import only
 
 #: Zone in which hours and weekdays of the log are true; its dates are not.
 ZONE = "Asia/Shanghai"

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from traces.errors import TraceError
-from traces.stream import joined, names_beside, pieces
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, Table
-from traces.unpack import files_by, inner_name
+from traces.reading.stream import joined, names_beside, pieces
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, Table
+from traces.reading.unpack import files_by, inner_name
 
 PUBLIC = "https://github.com/alibaba/clusterdata (cluster-trace-gpu-v2020/data)"
 LICENCE = "CC-BY-4.0"
@@ -66,7 +66,7 @@ def table_of(path: Path) -> str | None:
 
 
 def find(folder: Path) -> dict[str, list[Path]]:
-    """The files of each raw table in a folder: csv, csv.gz, tar.gz or its parts. More than one: see `traces.unpack`."""
+    """The files of each raw table in a folder: csv, csv.gz, tar.gz or its parts; several: `traces.reading.unpack`."""
     def table(name: str) -> str | None:
         match = _FILE.fullmatch(inner_name(name))
         return (match[1] or match[3]) if match else None

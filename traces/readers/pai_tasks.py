@@ -14,7 +14,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from traces.coverage import coverage, coverage_notes
 from traces.readers.pai import gpu_types
 from traces.readers.pai_tables import (
     INSTANCE,
@@ -28,8 +27,9 @@ from traces.readers.pai_tables import (
     seconds,
     whole,
 )
-from traces.tally import Tally
-from traces.text import Table
+from traces.reading.tally import Tally
+from traces.reading.text import Table
+from traces.study.coverage import coverage, coverage_notes
 
 NEEDED = ("job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_gpu", "gpu_type")
 

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from traces.errors import TraceError
-from traces.text import read_json
-from traces.times import posix_s
+from traces.reading.text import read_json
+from traces.reading.times import posix_s
 
 KEYS = ("status", "vc", "jobid", "attempts", "submitted_time", "user")
 

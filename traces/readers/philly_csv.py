@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from traces.reader import Reader, choice
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, read_table
-from traces.times import posix_s, zone_name
+from traces.reading.reader import Reader, choice
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, read_table
+from traces.reading.times import posix_s, zone_name
 from traces.trace import Provenance, Trace
 
 HEADER = ("timestamp", "duration", "num_gpus", "cluster")
@@ -48,7 +48,7 @@ def read_philly_csv(path: Path, *, tz: str = "naive", duplicates: str = "keep") 
     Raises
     ------
     TraceError
-        See `traces.text.read_table`, `traces.times.posix_s` and `Trace.from_columns`.
+        See `traces.reading.text.read_table`, `traces.reading.times.posix_s` and `Trace.from_columns`.
     """
     choice("duplicates", duplicates, ("keep", "drop"))
     table = read_table(path, HEADER)

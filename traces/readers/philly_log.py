@@ -10,18 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
-from traces import status
-from traces.reader import Head, Reader, SideTable, choice
+from traces.columns import BY_NAME
 from traces.readers.philly_attempts import Attempts, collect, first_start_s, load_json
 from traces.readers.philly_csv import epoch, epoch_note
-from traces.schema import BY_NAME
-from traces.tally import Tally
-from traces.times import posix_s, zone_name
+from traces.reading import status
+from traces.reading.reader import Head, Reader, SideTable, choice
+from traces.reading.tally import Tally
+from traces.reading.times import posix_s, zone_name
 from traces.trace import Provenance, Trace
 
 #: Attempt whose GPUs are the job's, where attempts differ.
 TAKEN = ("last", "first", "most")
-#: As in `traces.schema`.
+#: As in `traces.columns`.
 MOST_ATTEMPTS = int(BY_NAME["attempts"].high)
 RULES = {
     "sum": "duration_s: run times of all attempts of a job added up, gaps between them not included",

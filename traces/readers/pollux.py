@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from traces.errors import TraceError
-from traces.reader import Reader
 from traces.readers.rows import trace_of, with_gpus
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, Table, read_table
+from traces.reading.reader import Reader
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Trace
 
 HEADER = ("name", "time", "application", "num_replicas", "batch_size")
@@ -43,7 +43,8 @@ def read_pollux(path: Path, *, run_times: str = "") -> Trace:
     Raises
     ------
     TraceError
-        No run times, none for a job, or two for one combination; see `traces.text.read_table` and `Trace.from_columns`.
+        No run times, none for a job, or two for one combination; see `traces.reading.text.read_table` and
+        `Trace.from_columns`.
     """
     table = read_table(path, HEADER)
     if not run_times:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, Table, read_table
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Provenance, Trace
 
 
@@ -21,7 +21,7 @@ def opened(
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Table.number`.
+        See `traces.reading.text.read_table` and `Table.number`.
     """
     table = read_table(path, required)
     return (table, Tally(table.lines), table.number(gpus, integer=True, high=1e6),

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from traces.errors import TraceError
-from traces.reader import Reader
 from traces.readers.gavel import deadlines, has_layout, read_layout, shared_columns
 from traces.readers.rows import trace_of, with_gpus
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S
+from traces.reading.reader import Reader
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S
 from traces.trace import Trace
 
 COLUMNS = ("job_type", "command", "working_directory", "num_steps_arg", "needs_data_dir", "total_steps",
@@ -38,7 +38,7 @@ def read_shockwave(path: Path) -> Trace:
     Raises
     ------
     TraceError
-        An unknown mode, or another number of columns; see `traces.text.read_table` and `Trace.from_columns`.
+        An unknown mode, or another number of columns; see `traces.reading.text.read_table` and `Trace.from_columns`.
     """
     table = read_layout(path, {len(COLUMNS): COLUMNS})
     tally = Tally(table.lines)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from traces import status
 from traces.errors import TraceError
 from traces.readers.rows import lines_of_files
-from traces.spans import spans
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, Table, read_table
+from traces.reading import status
+from traces.reading.spans import spans
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, Table, read_table
+from traces.reading.unpack import files_by, inner_name, only
 from traces.trace import Provenance, Trace
-from traces.unpack import files_by, inner_name, only
 
 #: GPUs of a node in Helios (Hu et al., SC 2021, Table 1) and in Acme (Hu et al., NSDI 2024, Table 1).
 NODE_GPUS = 8
@@ -54,7 +54,7 @@ def read_slurm(
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Trace.from_columns`; a cell that is no time; an unknown state.
+        See `traces.reading.text.read_table` and `Trace.from_columns`; a cell that is no time; an unknown state.
     """
     jobs, total = _Jobs(), Tally()
     for part in parts:

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from traces.errors import TraceError
-from traces.reader import Head, Reader, choice
 from traces.readers.rows import trace_of
-from traces.tally import Tally
-from traces.text import LONGEST_RUN_S, Table, read_bytes
-from traces.times import LATEST_S, zone
+from traces.reading.reader import Head, Reader, choice
+from traces.reading.tally import Tally
+from traces.reading.text import LONGEST_RUN_S, Table, read_bytes
+from traces.reading.times import LATEST_S, zone
 from traces.trace import Trace
 
 FIELDS = ("job", "submit", "wait", "run", "allocated", "cpu_time", "memory", "requested", "requested_time",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from traces.machines.tiresias import HEADER as CLUSTER
-from traces.reader import Head, Reader, SideTable
+from traces.machines.tiresias_nodes import HEADER as CLUSTER
 from traces.readers.rows import opened, trace_of, with_gpus
+from traces.reading.reader import Head, Reader, SideTable
 from traces.trace import Trace
 
 HEADER = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "interval")
@@ -36,7 +36,7 @@ def read_tiresias(path: Path) -> Trace:
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Trace.from_columns`.
+        See `traces.reading.text.read_table` and `Trace.from_columns`.
     """
     table, tally, gpus, duration_s = opened(path, [name for name in HEADER if name in EARLY], "num_gpu", "duration")
     columns = {

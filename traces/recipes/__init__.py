@@ -10,8 +10,8 @@ from contextlib import suppress
 from inspect import signature
 from typing import Any
 
-from traces.discovery import discovered
 from traces.errors import TraceError, did_you_mean
+from traces.reading.discovery import discovered
 from traces.recipes.recipe import COMMON_SETTINGS, Recipe
 from traces.trace import Trace
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from traces.errors import TraceError, did_you_mean
-from traces.reader import choice
+from traces.reading.reader import choice
 from traces.recipes.recipe import JobType, Recipe, draw, drawn_types, filled
 from traces.trace import Trace
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traces.reader import choice
+from traces.reading.reader import choice
 from traces.recipes.recipe import NAMES, Recipe, draw, filled
 from traces.trace import Trace
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from traces.assign import uniforms
+from traces.columns import BY_NAME
 from traces.errors import TraceError
-from traces.reader import choice
-from traces.schema import BY_NAME
+from traces.reading.reader import choice
 from traces.trace import Trace
 
 NAMES = ("zoo", "table")

@@ -20,8 +20,8 @@ from functools import cache
 
 import numpy as np
 
-from traces.synthetic.clusters import ALL, Cluster, chosen, cluster_columns
 from traces.synthetic.odds import RunTimes
+from traces.synthetic.whole_gpus import ALL, Cluster, chosen, cluster_columns
 
 #: Jobs by hour of the day (UTC+8), mean 1: all four clusters of Helios.
 HOURS = (0.90, 0.84, 0.68, 0.60, 0.56, 0.56, 0.55, 0.51, 0.56, 0.82, 1.12, 1.24,

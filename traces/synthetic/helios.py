@@ -21,8 +21,8 @@ from functools import cache
 
 import numpy as np
 
-from traces.synthetic.clusters import ALL, Cluster, chosen, cluster_columns
 from traces.synthetic.odds import RunTimes
+from traces.synthetic.whole_gpus import ALL, Cluster, chosen, cluster_columns
 
 #: Share of jobs that run up to 2^i s, i = 0, 1, …; then the longest, s.
 BELOW = (0.0400, 0.0493, 0.0635, 0.0770, 0.1072, 0.1615, 0.2488, 0.3781, 0.5657, 0.6758, 0.7525, 0.8410, 0.8753, 0.9075,

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from policies.recommend.request.recommend_error import RecommendError
-from sim.kernels.downsets import down_sets as list_down_sets
+from sim.kernels.downset_walks import down_sets as list_down_sets
 
 LIMIT = 100_000
 """Down-sets that are listed before it is said that there are too many."""

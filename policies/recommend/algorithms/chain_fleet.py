@@ -10,7 +10,7 @@ import numpy as np
 
 from policies.recommend.algorithms.long_chain import Chain, Partition
 from policies.recommend.request.recommend_error import RecommendError
-from sim.kernels.chain import fleet_periods, stage_behind
+from sim.kernels.chain_steady import fleet_periods, stage_behind
 
 MOST_BYTES = 2**31
 """Of the table; beyond that `chain_large` is the way."""

@@ -10,7 +10,7 @@ import numpy as np
 from policies.recommend.algorithms.all_downsets import DownSets
 from policies.recommend.request.recommend_error import RecommendError
 from policies.recommend.request.vectors import count_vectors
-from sim.kernels.downsets import lattice
+from sim.kernels.downset_walks import lattice
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 
 from policies.recommend.request.recommend_error import RecommendError
-from sim.kernels.chain import reaches
+from sim.kernels.chain_steady import reaches
 
 
 @dataclass(frozen=True, eq=False)

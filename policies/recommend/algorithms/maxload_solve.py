@@ -15,7 +15,7 @@ from ortools.sat.python import cp_model
 
 from policies.recommend.algorithms.all_downsets import LIMIT, down_sets_of, group
 from policies.recommend.algorithms.maxload_graph import MaxLoad, Parts, Split, cpu_relief, together
-from sim.kernels.maxload import anneal, max_load_chain
+from sim.kernels.maxload_splits import anneal, max_load_chain
 
 UNITS = 1_000_000_000
 """Of them in the load to beat. Times are rounded down, so that a bound stays one."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from policies.recommend.request.recommend_error import RecommendError
-from sim.kernels.pipedream import all_pipelines, pipelines_from
+from sim.kernels.pipedream_table import all_pipelines, pipelines_from
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from itertools import pairwise, product
 import numpy as np
 
 from policies.recommend.request.recommend_error import RecommendError
-from sim.kernels.piper import border_bytes, choose_ways, stage_costs, stages_before
+from sim.kernels.piper_table import border_bytes, choose_ways, stage_costs, stages_before
 
 KEEP, RECOMPUTE = 0, 1
 

@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from policies.recommend.market.classes import JobClass
-from sim.kernels.market import clear, costs_per_s, first_move
+from sim.kernels.bidding import clear, costs_per_s, first_move
 from sim.performance import GpuType
 
 RATE = 0.3
@@ -96,6 +96,6 @@ class Market:
         self, plan: np.ndarray, number: np.ndarray, stretch_s: np.ndarray, free: np.ndarray, quota: np.ndarray,
         overhead_s: float,
     ) -> tuple[int, int]:
-        """The first running job that a move pays for: `sim.kernels.market.first_move`."""
+        """The first running job that a move pays for: `sim.kernels.bidding.first_move`."""
         return first_move(plan, number, stretch_s, free, quota, self.counts, self.iteration_s, self.first,
                           self.cost, overhead_s)  # fmt: skip

@@ -8,7 +8,7 @@ Start
     among those that fit what is free.
 Move
     Running jobs are looked at in submit order: one moves to the plan of least cost that fits what is free and its own
-    GPUs, if the restart pays (`sim.kernels.market.first_move`). So jobs spread over idle GPUs, shrink when others
+    GPUs, if the restart pays (`sim.kernels.bidding.first_move`). So jobs spread over idle GPUs, shrink when others
     come, and leave a type that others need more. Whatever is left so is offered to the waiting jobs again.
 
 `worker_gpus` is not used: a plan sizes the gang, and the GPUs of each type lie on as few nodes as possible,

@@ -18,8 +18,8 @@ from policies.recommend.methods.exact import scales
 from policies.recommend.request.partition_problem import Problem
 from policies.recommend.request.request import Request
 from sim.api import Plan, Stage
+from sim.performance.gpu_links import network_bytes_per_s
 from sim.performance.graph import VALUE_BYTES
-from sim.performance.links import network_bytes_per_s
 from sim.performance.memory import GIB, PARAM_BYTES
 
 MOST_SETS = 400

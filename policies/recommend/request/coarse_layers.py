@@ -10,8 +10,8 @@ from policies.recommend.request.devices import Style
 from policies.recommend.request.partition_problem import blocks_of
 from policies.recommend.request.request import Request
 from sim.performance import PerformanceError
+from sim.performance.gpu_links import gang_allreduce_s
 from sim.performance.graph import VALUE_BYTES, OperatorGraph
-from sim.performance.links import gang_allreduce_s
 from sim.performance.memory import in_flight, stage_memory
 from sim.performance.operator_time import operator_times_s
 

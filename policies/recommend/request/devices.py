@@ -12,7 +12,7 @@ import numpy as np
 
 from policies.recommend.request.request import Request
 from sim.api import Part, Plan, Stage
-from sim.performance.links import inside, network_bytes_per_s
+from sim.performance.gpu_links import inside, network_bytes_per_s
 
 FEW = 10
 """Plans that a planner with a cost model of its own proposes: as many as it would try on the machines."""

@@ -25,8 +25,8 @@ import numpy as np
 
 from policies.recommend.request.request import MICRO_BATCHES
 from sim.performance import GpuType, Performance
+from sim.performance.gpu_links import inside, network_bytes_per_s
 from sim.performance.graph import VALUE_BYTES
-from sim.performance.links import inside, network_bytes_per_s
 
 MAX_BLOCKS = 16
 UNITS = {1: 8, 2: 8, 3: 8}

@@ -52,8 +52,8 @@ from scipy.sparse import csr_matrix, hstack, kron
 
 from policies.recommend.request.request import Recommendation, Request
 from sim.performance import GpuType, PerformanceError
+from sim.performance.gpu_links import inside, network_bytes_per_s
 from sim.performance.graph import VALUE_BYTES, OperatorGraph
-from sim.performance.links import inside, network_bytes_per_s
 from sim.performance.memory import CONTEXT_GIB, GIB, PARAM_BYTES
 from sim.performance.operator_time import operator_times_s, update_time_s
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from policies.recommend.request.devices import Style
 from policies.recommend.request.request import Request
 from sim.api import Plan, Stage
-from sim.performance.links import inside, network_bytes_per_s
+from sim.performance.gpu_links import inside, network_bytes_per_s
 
 MOST_GPUS = 1024
 """GPUs of the largest gang: the planners' time grows with its square."""

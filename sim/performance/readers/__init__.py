@@ -11,8 +11,8 @@ from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.readers.dnn_partitioning import read_dnn_partitioning
 from sim.performance.readers.files import parse_json, read_bytes
 from sim.performance.readers.onnx_graph import read_onnx
-from sim.performance.readers.pipedream import read_pipedream
-from sim.performance.readers.piper import read_piper
+from sim.performance.readers.pipedream_profile import read_pipedream
+from sim.performance.readers.piper_graph import read_piper
 from sim.performance.readers.synthetic import read_synthetic
 from sim.performance.readers.torch_graph import read_torch
 from traces.errors import did_you_mean

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from sim.performance.graph import OperatorGraph
-from sim.performance.zoo import inception, language, measured, nasnet, recommend, recurrent, vision
+from sim.performance.zoo import inception, language, measured, nasnet, recurrent, vision
+from sim.performance.zoo import recommenders as recommend
 
 __all__ = ["MODELS", "Model", "zoo_graph"]
 

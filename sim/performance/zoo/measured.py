@@ -19,7 +19,7 @@ from sim.performance.zoo.layers import (
     linear,
     softmax_loss,
 )
-from sim.performance.zoo.recommend import table_rows
+from sim.performance.zoo.recommenders import table_rows
 from sim.performance.zoo.recurrent import word_model
 from sim.performance.zoo.vision import images, residual_layers
 

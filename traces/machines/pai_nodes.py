@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from traces.machines.capacity import About, MachineReader, Machines
-from traces.reader import Head
 from traces.readers.pai_tables import COLUMNS, LICENCE, MACHINE, PUBLIC, find, table_of, whole
-from traces.tally import Tally
-from traces.unpack import only
+from traces.reading.reader import Head
+from traces.reading.tally import Tally
+from traces.reading.unpack import only
 
 
 def read_pai_machines(path: Path) -> Machines:
@@ -31,7 +31,7 @@ def read_pai_machines(path: Path) -> Machines:
     Raises
     ------
     TraceError
-        See `traces.stream.pieces` and `Machines.from_columns`.
+        See `traces.reading.stream.pieces` and `Machines.from_columns`.
     """
     file = only(find(path).get(MACHINE, [path])) if path.is_dir() else path
     table = whole(MACHINE, file, COLUMNS[MACHINE])

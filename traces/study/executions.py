@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from traces.errors import TraceError
-from traces.gpu_types import catalogue_names
-from traces.text import Table, read_bytes, read_table
+from traces.reading.gpu_types import catalogue_names
+from traces.reading.text import Table, read_bytes, read_table
 
 HEADER = ("pod_id", "gpu_spec_public", "priority_class", "job_type_public", "model_type_public", "gpu_request",
           "duration_hours", "schedule_delay_sec")
@@ -30,7 +30,7 @@ def read_executions(path: Path) -> pd.DataFrame:
     duration_hours        duration_s: 3600 times it
     schedule_delay_sec    wait_s: from submission to scheduling; NaN: unknown
     gpu_request           gpus: may be a fraction
-    gpu_spec_public       gpu_type (see `traces.gpu_types`)
+    gpu_spec_public       gpu_type (see `traces.reading.gpu_types`)
     priority_class        priority: HP, LP, Other
     job_type_public       kind: training, online_inference, offline_inference, dev, other, unknown
     model_type_public     model_kind: genai, rec, cv, embedding, dev, unknown

@@ -2,10 +2,10 @@
 
     with watching(lambda done, total: ...):
         for table in pieces(path, ("job_name", "start_time"), names=NAMES):
-            ...  # a traces.text.Table of some 4 MiB of rows; its lines are those of the file
+            ...  # a traces.reading.text.Table of some 4 MiB of rows; its lines are those of the file
 
-Plain files, gzip, tar.gz and its parts are read alike (`traces.unpack`). `read_table` of `traces.text` reads a whole
-file at once by the same rules.
+Plain files, gzip, tar.gz and its parts are read alike (`traces.reading.unpack`). `read_table` of `traces.reading.text`
+reads a whole file at once by the same rules.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from traces.errors import TraceError
-from traces.text import Table, check_text, no_rows, parse_rows, read_header
-from traces.unpack import Unpacked, watching
+from traces.reading.text import Table, check_text, no_rows, parse_rows, read_header
+from traces.reading.unpack import Unpacked, watching
 
 __all__ = ["joined", "names_beside", "pieces", "watching", "whole_rows"]
 
@@ -50,8 +50,8 @@ def pieces(
     Raises
     ------
     TraceError
-        As `traces.text.read_table`: the line that a message names is that of the (unpacked) file. Also: a row longer
-        than 64 MiB, or a packed file that is cut short or damaged.
+        As `traces.reading.text.read_table`: the line that a message names is that of the (unpacked) file. Also: a row
+        longer than 64 MiB, or a packed file that is cut short or damaged.
     """
     source, keep = str(path), required if keep is None else keep
     header: Sequence[str] | None = None

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from traces.describe import allows
+from traces.reading.tally import FIRST
 from traces.select import asked_for
-from traces.tally import FIRST
+from traces.study.describe import allows
 from traces.trace import Trace
 
 YEAR_S, DAY_S = 366 * 86_400.0, 86_400.0

@@ -8,8 +8,8 @@ from hashlib import blake2b
 
 import numpy as np
 
+from traces.columns import COLUMNS, MAX_TIME_S
 from traces.errors import TraceError, did_you_mean
-from traces.schema import COLUMNS, MAX_TIME_S
 from traces.select import ASKED_FOR, MOST_JOBS, noted
 from traces.trace import Trace
 

@@ -1,4 +1,4 @@
-"""The numbers of `traces.describe` as lines to read."""
+"""The numbers of `traces.study.describe` as lines to read."""
 
 from __future__ import annotations
 

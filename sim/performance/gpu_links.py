@@ -19,7 +19,7 @@ from sim.cluster.spec import Links
 from sim.kernels.collectives import allreduce_lines, allreduce_s, tree_allreduce_s
 from sim.kernels.overlap import exposed_allreduce_s
 from sim.performance.graph import PerformanceError
-from sim.performance.layout import StageGpus
+from sim.performance.stage_sites import StageGpus
 from traces.errors import did_you_mean
 
 NVLINK_EFFICIENCY = 0.65

@@ -8,11 +8,11 @@ import numpy as np
 
 from traces.errors import TraceError
 from traces.machines.capacity import About, Capacity, MachineReader
-from traces.reader import Head
 from traces.readers.slurm_log import folders_with, has
-from traces.tally import Tally
-from traces.text import read_table
-from traces.times import posix_s, zone_name
+from traces.reading.reader import Head
+from traces.reading.tally import Tally
+from traces.reading.text import read_table
+from traces.reading.times import posix_s, zone_name
 from traces.trace import Trace
 
 SIZES = "cluster_gpu_number.csv"
@@ -40,8 +40,8 @@ def read_helios_sizes(path: Path, *, tz: str = ZONE) -> Capacity:
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Capacity.from_columns`; a date that is none; a folder without such a file, or
-        with one and folders that have one.
+        See `traces.reading.text.read_table` and `Capacity.from_columns`; a date that is none; a folder without such a
+        file, or with one and folders that have one.
     """
     files = folders_with(path, SIZES) if path.is_dir() else [path]
     several = path.is_dir() and files[0].parent != path

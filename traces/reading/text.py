@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as pa_csv
 
 from traces.errors import TraceError, did_you_mean
-from traces.unpack import Unpacked
+from traces.reading.unpack import Unpacked
 
 #: Longest run that a published log can hold, in s (ten years): beyond it the unit is not seconds.
 LONGEST_RUN_S = 3.2e8

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from traces.errors import TraceError, did_you_mean
+from traces.reading.unpack import Unpacked
 from traces.trace import Trace
-from traces.unpack import Unpacked
 
 HEAD_BYTES = 65_536
 PARQUET_MAGIC = b"PAR1"

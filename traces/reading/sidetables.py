@@ -6,7 +6,7 @@ trace are in the `side_tables` of its reader instead.
 
 from __future__ import annotations
 
-from traces.reader import Head, SideTable
+from traces.reading.reader import Head, SideTable
 
 MEASURED = "It tells speeds: hetsim run --measured FILE runs jobs at them, and hetsim perf --measured FILE shows them."
 GRAPH = "It is a model: hetsim perf FILE, or hetsim recommend --graph FILE."

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 from traces.errors import TraceError
 from traces.machines.capacity import About, Capacity, MachineReader, Machines
-from traces.reader import Head
 from traces.readers.alibaba_2026 import NODE_HEADER, PUBLIC
-from traces.tally import Tally
-from traces.text import read_bytes, read_table
+from traces.reading.reader import Head
+from traces.reading.tally import Tally
+from traces.reading.text import read_bytes, read_table
 
 SERVER_COLUMNS = ("server_id", "cluster_id", "gpu_spec_public", "gpu_count")
 HOURS = "day=*/hour=*/*.parquet"
@@ -56,8 +56,8 @@ def read_alibaba_2026_cluster(path: Path) -> Machines | Capacity:
     Raises
     ------
     TraceError
-        See `traces.text.read_table`, `Machines.from_columns` and `Capacity.from_columns`; a damaged Parquet file; an
-        hour that is none of 0 to 23.
+        See `traces.reading.text.read_table`, `Machines.from_columns` and `Capacity.from_columns`; a damaged Parquet
+        file; an hour that is none of 0 to 23.
     """
     if path.is_dir():
         return _server_hours(path)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from traces.columns import STATUSES
 from traces.errors import TraceError
-from traces.schema import STATUSES
 
 #: Source word (lower case) -> canonical status.
 WORDS: dict[str, str] = {
@@ -30,7 +30,7 @@ WORDS: dict[str, str] = {
 def canonical(
     words: Sequence[str], source: str, rows: Sequence[int] | np.ndarray, row_word: str = "line"
 ) -> np.ndarray:
-    """Map the words of a log, in any case, to `traces.schema.STATUSES`.
+    """Map the words of a log, in any case, to `traces.columns.STATUSES`.
 
     Raises
     ------
@@ -42,6 +42,6 @@ def canonical(
     for index in np.flatnonzero(out == None)[:1]:  # noqa: E711 - elementwise
         raise TraceError(
             "unknown status", where=f"{source}, {row_word} {rows[index]}, status", got=words[index],
-            allowed=", ".join(WORDS), todo="Correct the row, or add the word to traces/status.py.",
+            allowed=", ".join(WORDS), todo="Correct the row, or add the word to traces/reading/status.py.",
         )
     return out

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from traces import machines
-from traces.discovery import discovered
 from traces.errors import TraceError, did_you_mean
 from traces.machines.capacity import Capacity, MachineReader, Machines
-from traces.reader import Head
+from traces.reading.discovery import discovered
+from traces.reading.reader import Head
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sim.performance.tables.cells import header_of, read_text
-from sim.performance.tables.table import MeasuredTable
+from sim.performance.tables.measured_table import MeasuredTable
 
 
 def load_table(path: str | Path, gaps: str = "interpolate") -> MeasuredTable:

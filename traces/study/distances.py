@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from traces.describe import calendar_of
+from traces.offered_load import demand_gpu_s
+from traces.study.describe import calendar_of
 from traces.trace import Trace
-from traces.window import demand_gpu_s
 
 Profile = Sequence[float] | np.ndarray
 

@@ -9,10 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
+from traces.columns import COLUMNS, MAX_TIME_S
 from traces.errors import TraceError
-from traces.schema import COLUMNS, MAX_TIME_S
-from traces.text import read_bytes
-from traces.times import zone
+from traces.reading.text import read_bytes
+from traces.reading.times import zone
 from traces.trace import Provenance, Trace
 
 VERSION = 2

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traces.tally import Tally
+from traces.reading.tally import Tally
 
 
 @dataclass(frozen=True)

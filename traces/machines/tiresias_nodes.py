@@ -8,7 +8,7 @@ import numpy as np
 
 from traces.errors import TraceError
 from traces.machines.capacity import About, MachineReader, Machines
-from traces.text import read_table
+from traces.reading.text import read_table
 
 HEADER = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num_cpu_p_node", "mem_p_node")
 MOST = 1_000_000
@@ -34,7 +34,7 @@ def read_tiresias_cluster(path: Path) -> Machines:
     Raises
     ------
     TraceError
-        More than one row, no node, or more than 1,000,000; see `traces.text.read_table`.
+        More than one row, no node, or more than 1,000,000; see `traces.reading.text.read_table`.
     """
     table = read_table(path, HEADER, what="list of machines")
     if len(table) != 1:

@@ -9,10 +9,10 @@ import numpy as np
 
 from traces.errors import TraceError
 from traces.machines.capacity import About, MachineReader, Machines
-from traces.reader import choice
 from traces.readers.philly_attempts import listed_gpus, load_json
-from traces.tally import Tally
-from traces.text import read_table
+from traces.reading.reader import choice
+from traces.reading.tally import Tally
+from traces.reading.text import read_table
 
 MACHINE, GPUS, MEMORY = "machineId", "number of GPUs", "single GPU mem"
 RULES = ("observed", "listed", "strict")

@@ -1,4 +1,4 @@
-"""What is in a trace, in numbers: one dictionary, from which text (`traces.summary`) and pictures are made."""
+"""What is in a trace, in numbers: one dictionary, from which text (`traces.study.summary`) and pictures are made."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from traces.edges import edges, gpus_in_use
-from traces.times import zone
+from traces.offered_load import demand_gpu_s, offered_load, span_s
+from traces.reading.times import zone
+from traces.study.edges import edges, gpus_in_use
 from traces.trace import Trace
-from traces.window import demand_gpu_s, offered_load, span_s
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 TOP_SHARES = (0.01, 0.05, 0.1)
@@ -41,8 +41,9 @@ def describe(trace: Trace, gpus_by_type: Mapping[str, int] | None = None, *, top
         and top_users (rows: jobs, GPU-hours, shares; of vcs and users also median run time, of vcs users); skew (share
         of jobs and of GPU time of the top 1, 5 and 10 % of users, ranked by that measure); status (jobs); hours and
         weekdays (jobs by hour of the day, and by day from Monday, on the clock that `calendar` tells); calendar; edges
-        (`traces.edges`); curves (run times at each percent, by class of GPUs) and over_time (jobs submitted and GPUs
-        that run, in bins of equal length); provenance; with `gpus_by_type` also load. No NaN; what is unknown is None.
+        (`traces.study.edges`); curves (run times at each percent, by class of GPUs) and over_time (jobs submitted and
+        GPUs that run, in bins of equal length); provenance; with `gpus_by_type` also load. No NaN; what is unknown is
+        None.
     """
     about = trace.provenance
     demand_h = demand_gpu_s(trace) / 3600.0

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from traces.columns import MAX_TIME_S
 from traces.errors import TraceError
 from traces.machines.capacity import About, Capacity, MachineReader
 from traces.outfile import written
-from traces.schema import MAX_TIME_S
-from traces.text import read_table
+from traces.reading.text import read_table
 
 CAPACITY = ("time_s", "vc", "gpu_type", "gpus")
 OUTAGES = ("time_s", "node", "up")

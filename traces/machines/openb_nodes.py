@@ -8,8 +8,8 @@ import numpy as np
 
 from traces.machines.capacity import About, MachineReader, Machines
 from traces.readers.openb import NODE_HEADER, PUBLIC
-from traces.tally import Tally
-from traces.text import read_table
+from traces.reading.tally import Tally
+from traces.reading.text import read_table
 
 
 def read_openb_nodes(path: Path) -> Machines:
@@ -31,7 +31,7 @@ def read_openb_nodes(path: Path) -> Machines:
     Raises
     ------
     TraceError
-        See `traces.text.read_table` and `Machines.from_columns`.
+        See `traces.reading.text.read_table` and `Machines.from_columns`.
     """
     table = read_table(path, NODE_HEADER, what="list of machines")
     gpus = table.number("gpu", integer=True, high=1e4)

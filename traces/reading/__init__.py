@@ -1,0 +1,1 @@
+"""From bytes to rows: packed files, streams, spans of time, words of status and GPU types."""

@@ -1,0 +1,1 @@
+"""What a trace is like: described, checked, summed up, compared with another."""
