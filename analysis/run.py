@@ -57,8 +57,8 @@ class Run:
     tables : Arrow tables by name, with the columns and types of `sim.results.schema.FILES`.
     info : `run.json`.
     timing : `timing.json`, the one file that varies between equal runs; empty where it is missing.
-    life : of a measuring window (`analysis.window`), the whole run, in which the same jobs count, and int64 [jobs], the
-        row there of each job of the window.
+    life : of a measuring window (`analysis.measuring_window`), the whole run, in which the same jobs count, and int64
+        [jobs], the row there of each job of the window.
     """
 
     path: Path
@@ -104,7 +104,7 @@ class Run:
     def counted(self) -> np.ndarray:
         """bool [jobs]: jobs that count in what is said of jobs: all, or those submitted in the measuring window.
 
-        `analysis.window.windowed` sets the window; other jobs in its tables hold GPUs and wait, no more.
+        `analysis.measuring_window.windowed` sets the window; other jobs in its tables hold GPUs and wait, no more.
         """
         submit, window = self.column("jobs", "submit_s"), self.info.get("window")
         if window is None:
@@ -187,7 +187,7 @@ def explode(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def load_run(path: str | Path, check: bool = True) -> Run:
-    """Load a run folder; what is loaded keeps the laws of form (`analysis.laws.form`).
+    """Load a run folder; what is loaded keeps the laws of form (`analysis.audit.form`).
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def load_run(path: str | Path, check: bool = True) -> Run:
 
 
 def _refuse_malformed(run: Run) -> None:
-    from analysis.laws.form import malformed  # the laws are about runs: they import this module
+    from analysis.audit.form import malformed  # the laws are about runs: they import this module
 
     found = malformed(run)
     if found is not None:

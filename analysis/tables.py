@@ -9,10 +9,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from analysis.formats import NONE, UNKNOWN, human, span, value
-from analysis.measure.load import modelled_load, offered_load
+from analysis.measuring_window import in_words
 from analysis.metrics import cost_known_usd, end_reasons, summary
+from analysis.metrics.offered import modelled_load, offered_load
 from analysis.run import Run, labels
-from analysis.window import in_words
 
 
 def _cost(run: Run, cost_usd: float | None) -> str:

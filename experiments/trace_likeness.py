@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from analysis.drawing.style import COLOURS, save, style
+from analysis.figures.style import COLOURS, save, style
 from policies.registry import make
 from sim.cluster.clusterfiles import load_cluster
 from sim.engine.simulate import simulate

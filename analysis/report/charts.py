@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.drawing.distribution import WHISKERS, curve, wait_classes
-from analysis.drawing.overtime import held_panels, queue_panels, sampled
-from analysis.drawing.style import COLOURS, DASHES, MARKS, time_unit
-from analysis.measure.costs import cost_by_type_usd
+from analysis.figures.distribution import WHISKERS, curve, wait_classes
+from analysis.figures.overtime import held_panels, queue_panels, sampled
+from analysis.figures.style import COLOURS, DASHES, MARKS, time_unit
 from analysis.metrics import cost_known_usd, cost_usd, gpu_hours
+from analysis.metrics.costs import cost_by_type_usd
 from analysis.run import Run
 
 MARKERS = {
@@ -45,7 +45,7 @@ def distribution(values: np.ndarray) -> dict[str, list[float]] | None:
 def waits(runs: Sequence[Run]) -> dict[str, Any]:
     """Queueing of finished jobs by GPUs asked for: a row a run of boxes (None: no such job), a box a class.
 
-    A box: the percentiles `analysis.drawing.distribution.WHISKERS`, the mean, and the number of jobs.
+    A box: the percentiles `analysis.figures.distribution.WHISKERS`, the mean, and the number of jobs.
     """
     names, rows = wait_classes(runs)
     boxes = [[box and {"at": np.round(box.at_s, 2).tolist(), "mean": round(box.mean_s, 2), "jobs": box.jobs}

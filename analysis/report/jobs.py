@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from analysis.measure.jobtimes import gpus_asked
+from analysis.metrics.jobtimes import gpus_asked
 from analysis.report.pack import numbers, packed, words
 from analysis.run import Run
 

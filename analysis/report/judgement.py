@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analysis.compare import compare
-from analysis.comparing.comparison import Comparison
-from analysis.measure.jobtimes import finished
+from analysis.compare.comparison import Comparison
+from analysis.metrics.jobtimes import finished
 from analysis.run import Run, RunError
 
 INTERVALS = {

@@ -13,7 +13,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from analysis.drawing.style import MAX_RUNS
+from analysis.figures.style import MAX_RUNS
 from analysis.metrics import measures, per_job
 from analysis.report import charts, html, sections
 from analysis.report.jobs import MOST_BYTES, JobTable, job_table

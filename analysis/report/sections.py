@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from analysis.comparing.repetitions import repetitions
+from analysis.compare.repetitions import repetitions
 from analysis.formats import MINUTE_S, UNKNOWN, human, value
-from analysis.measure.gputime import held_gpu_s, utilisation
-from analysis.measure.measures import MEASURES
+from analysis.measuring_window import in_words
+from analysis.metrics.gputime import held_gpu_s, utilisation
+from analysis.metrics.measures import MEASURES
 from analysis.report import html
 from analysis.report.judgement import INTERVALS, Judgement
 from analysis.report.settings import Row, origins, resolved
 from analysis.run import Run
 from analysis.tables import notices, rule
-from analysis.window import in_words
 
 HEADLINES = (
     "jobs", "jobs_finished", "jobs_rejected", "jobs_unfinished", "jct_mean_s", "jct_p50_s", "jct_p99_s", "queue_mean_s",

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from analysis.explain import Explainer, Span
 from analysis.formats import human
-from analysis.measure.jobtimes import whole_life
+from analysis.metrics.jobtimes import whole_life
 from analysis.report import html
-from analysis.report.explain import Explainer, Span
 from analysis.run import Run
 
 SLOWEST = 10

@@ -20,7 +20,7 @@ def explain(
     Examples:
       hetsim explain runs/srtf-philly-gavel-0 job-17
     """
-    from analysis.report.explain import Explainer
+    from analysis.explain import Explainer
     from analysis.run import load_run
 
     explainer = Explainer(load_run(run))

@@ -63,13 +63,13 @@ def describe(
     from traces.study.summary import as_text
 
     if picture is not None:
-        from analysis.drawing.tracefigure import check_ending
+        from analysis.figures.tracefigure import check_ending
 
         check_ending(picture)
     content, spec, _ = _trace(trace, cluster, which)
     summary = summarise(content, None if spec is None else gpus_by_type(spec))
     if picture is not None:
-        from analysis.drawing.tracefigure import draw
+        from analysis.figures.tracefigure import draw
 
         draw(summary, picture)
     if json:

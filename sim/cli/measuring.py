@@ -56,8 +56,8 @@ def metrics(
       hetsim metrics runs/fifo-philly-gavel-0 --by job --format csv -o jobs.csv
     """
     from analysis.formats import FORMATS
+    from analysis.measuring_window import in_words
     from analysis.run import labels
-    from analysis.window import in_words
 
     _refuse_unknown("--by", by, GROUPS)
     _refuse_unknown("--format", format, FORMATS)
@@ -98,8 +98,8 @@ def _refuse_unknown(option: str, word: str | None, known: Sequence[str]) -> None
 
 def _row(run: Run, fairness: str, price: str | None, per: str | None) -> dict[str, Any]:
     """The measures of a run, and the cost that was asked for."""
-    from analysis.measure.costs import unpriced_types
     from analysis.metrics import cost_known_usd, cost_usd, measures
+    from analysis.metrics.costs import unpriced_types
 
     row: dict[str, Any] = {"window": run.info.get("window")} if "window" in run.info else {}
     row |= measures(run, fairness)
@@ -113,7 +113,7 @@ def _row(run: Run, fairness: str, price: str | None, per: str | None) -> dict[st
 
 def _say_unpriced(runs: Sequence[Run], price: str | None, per: str | None) -> None:
     """Which prices the cost that was asked for lacks, and where to set one."""
-    from analysis.measure.costs import unpriced_types
+    from analysis.metrics.costs import unpriced_types
 
     types = list(dict.fromkeys(name for run in runs for name in unpriced_types(run, price, per)))
     if types:
@@ -135,7 +135,7 @@ def _rows(rows: Mapping[str, Mapping[str, Any]], kind: str) -> str:
     import pandas as pd
 
     from analysis.formats import formatted, value, without_unit
-    from analysis.measure.measures import MEASURES, Measure
+    from analysis.metrics.measures import MEASURES, Measure
 
     names = [name for name in dict.fromkeys(name for row in rows.values() for name in row) if name != "window"]
     if kind == "csv":

@@ -165,7 +165,7 @@ def _calibrate(rows: Path, start: str, out: Path | None) -> None:
 
 
 def _experiment(config: Path, out: Path | None) -> None:
-    from analysis.drawing.perffigure import draw
+    from analysis.figures.perffigure import draw
     from sim.cli.questions import load_experiment
 
     experiment = load_experiment(config)

@@ -152,7 +152,7 @@ def _write(out: Path, answer: dict[str, Any], rows: list[dict[str, Any]]) -> Non
 
     import pandas as pd
 
-    from analysis.drawing.recommendation import draw
+    from analysis.figures.recommendation import draw
 
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:

@@ -101,7 +101,7 @@ class Experiment:
 class PerfExperiment(Experiment):
     """One with [perf]."""
 
-    code = ("analysis/drawing/perffigure.py",)
+    code = ("analysis/figures/perffigure.py",)
 
     def __init__(self, path: Path) -> None:
         from sim.cli.questions import load_experiment
@@ -115,7 +115,7 @@ class PerfExperiment(Experiment):
         return [code_hash(), self.path.read_text("utf-8-sig")]
 
     def draw(self, out: Path) -> list[Path]:
-        from analysis.drawing.perffigure import draw
+        from analysis.figures.perffigure import draw
 
         return draw(self.asked.rows(), self.asked.figure, out, self.name)
 
@@ -123,11 +123,11 @@ class PerfExperiment(Experiment):
 class SweepExperiment(Experiment):
     """One with [sweep], played in a folder of `sweeps`."""
 
-    code = ("analysis/drawing/sweepfigure.py", "analysis/drawing/sweepdrawing.py", "analysis/sweeps.py")
+    code = ("analysis/figures/sweepfigure.py", "analysis/figures/sweepdrawing.py", "analysis/sweeps.py")
 
     def __init__(self, path: Path, sweeps: Path) -> None:
-        from analysis.drawing.sweepdrawing import check_names, drawings, endings
-        from analysis.measure.measures import MEASURES
+        from analysis.figures.sweepdrawing import check_names, drawings, endings
+        from analysis.metrics.measures import MEASURES
         from sim.sweeps.grid import read_grid
 
         super().__init__(path)
@@ -155,7 +155,7 @@ class SweepExperiment(Experiment):
         return [*(drawing.model_dump_json() for drawing in self.drawings), *(cells["cell"] + cells["state"])]
 
     def draw(self, out: Path) -> list[Path]:
-        from analysis.drawing.sweepfigure import draw
+        from analysis.figures.sweepfigure import draw
 
         pairs = zip(self.stems, self.drawings, strict=True)
         return [file for stem, drawing in pairs for file in draw(self.played, drawing, out, stem)]

@@ -36,10 +36,10 @@ def timeline(
       hetsim timeline runs/fifo-philly-gavel-0 -o tuesday.json.gz --from 24h --to 48h
       hetsim timeline runs/fifo-philly-gavel-0 -o why.json --job 36879
     """
+    from analysis.measuring_window import bounds
     from analysis.run import load_run
-    from analysis.timeline import timeline as laid_out
-    from analysis.traceevents import MAX_EVENTS, count, fits_until_s, write
-    from analysis.window import bounds
+    from analysis.timeline.traceevents import MAX_EVENTS, count, fits_until_s, write
+    from analysis.timeline.tracks import timeline as laid_out
 
     path = out or Path(f"{run.resolve().name}-timeline.json.gz")
     refuse_existing(path, force)

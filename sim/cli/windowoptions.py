@@ -34,14 +34,14 @@ def measured(
     runs: Sequence[Run], from_: str | None, to: str | None, warmup: str | None, cooldown: str | None,
     follow: bool = False,
 ) -> list[Run]:
-    """The runs, each in the window that the options ask for (`analysis.window.asked`).
+    """The runs, each in the window that the options ask for (`analysis.measuring_window.asked`).
 
     Raises
     ------
     HetsimError
         No such window; --follow without one.
     """
-    from analysis.window import asked
+    from analysis.measuring_window import asked
 
     if follow and all(word is None for word in (from_, to, warmup, cooldown)):
         raise HetsimError("--follow sees the jobs of a window to their end, and there is no window", where="--follow",

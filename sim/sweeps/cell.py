@@ -20,9 +20,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from analysis.measuring_window import asked
 from analysis.metrics import measures, per_job
 from analysis.run import Run
-from analysis.window import asked
 from sim.engine.simulate import RunResult
 from sim.settings.config import RunConfig
 from sim.sweeps.identity import Sources, sources

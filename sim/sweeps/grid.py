@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.measure.measures import MEASURES
+from analysis.metrics.measures import MEASURES
 from sim.results import schema
 from sim.settings.config import RunConfig, config_of
 from sim.settings.values import ConfigError

@@ -22,7 +22,7 @@ from traces.load import file_hash
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Where a cell's tables are made; what these import counts, too. Policies and readers of traces are found by folder.
-_ROOTS = ("sim/sweeps/replay.py", "sim/sweeps/cell.py", "analysis/metrics.py")
+_ROOTS = ("sim/sweeps/replay.py", "sim/sweeps/cell.py", "analysis/metrics/__init__.py")
 _WHOLE = ("policies", "traces")
 
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, create_model
 
+from analysis.measuring_window import check_words
 from analysis.run import RunError
-from analysis.window import check_words
 from sim.results import schema
 from sim.settings.values import ConfigError, Settings, checked, read_toml, setting
 from traces.errors import did_you_mean
@@ -113,7 +113,7 @@ def read_file(path: str | Path) -> SweepFile:
 
 
 def _window(results: Any, where: str) -> dict[str, Any]:
-    """The measuring window in the words of `analysis.window.asked`; whether a run has it is known once it is played."""
+    """The window in the words of `analysis.measuring_window.asked`; whether a run has it is known once it is played."""
     words: dict[str, Any] = {name: given for name in WINDOW if (given := getattr(results, name))}
     if list(words) == ["follow"]:
         raise ConfigError("follow without a measuring window", where=f"{where}.follow",

@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from analysis.compare import compare
-from analysis.comparing.bootstrap import interval
+from analysis.compare.bootstrap import interval
 from analysis.formats import human
+from analysis.measuring_window import windowed
 from analysis.run import RunError
 from analysis.tables import notices, summary_table
-from analysis.window import windowed
 
 
 def printed(table) -> str:

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
-from analysis.measure.costs import (
+from analysis.metrics.costs import (
     UNITS,
     cost_by_type_usd,
     cost_known_by_type_usd,
@@ -15,7 +15,7 @@ from analysis.measure.costs import (
     cost_usd,
     paid_gpu_s,
 )
-from analysis.measure.energy import energy_by_type_kwh, energy_held_kwh, energy_kwh
+from analysis.metrics.energy import energy_by_type_kwh, energy_held_kwh, energy_kwh
 from analysis.run import RunError
 from tests.analysis.smallruns import HORIZON_S, free_at, small_run
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from analysis.explain import Explainer, explain, told
+from analysis.explain.free_gpus import Free
 from analysis.metrics import jct_s, queue_s
-from analysis.report.explain import Explainer, explain, told
-from analysis.report.free import Free
 from analysis.run import RunError
 
 

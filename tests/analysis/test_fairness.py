@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
-from analysis.measure.fairness import SHARES, rho
+from analysis.metrics.fairness import SHARES, rho
 from analysis.run import RunError
 from tests.analysis.smallruns import small_run
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from analysis import figures
-from analysis.drawing import distribution, overtime, tradeoff
-from analysis.drawing.gantt import gantt, tints
-from analysis.drawing.style import FORMATS, log_scale, new_figure, save, style
+from analysis.figures import distribution, overtime, tradeoff
+from analysis.figures.gantt import gantt, tints
+from analysis.figures.style import FORMATS, log_scale, new_figure, save, style
+from analysis.measuring_window import windowed
 from analysis.metrics import cost_usd, jct_s
 from analysis.run import RunError
-from analysis.window import windowed
 from traces.errors import HetsimError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -186,7 +186,7 @@ def test_a_wide_job_and_the_nine_that_follow_on_its_gpus_are_told_apart():
 
 def test_gantt_refuses_what_it_cannot_draw(story, many_jobs, monkeypatch):
     run = story.load()
-    monkeypatch.setattr("analysis.drawing.gantt.MAX_GANTT_BARS", 3)
+    monkeypatch.setattr("analysis.figures.gantt.MAX_GANTT_BARS", 3)
     with pytest.raises(RunError, match="too many stretches"):
         gantt(run)
     assert len(gantt(windowed(run, 110, 140)).axes[0].collections[0].get_paths()) == 2

@@ -7,15 +7,15 @@ import pytest
 from matplotlib.transforms import Bbox
 
 from analysis import figures
-from analysis.drawing.distribution import curve, jct_cdf, queueing, rho_cdf, wait_classes
-from analysis.drawing.overtime import held_panels, overview, queue_over_time, queue_panels, utilisation_over_time
-from analysis.drawing.planfigure import plan_of
-from analysis.drawing.style import WIDTHS_IN
-from analysis.drawing.tradeoff import pareto
+from analysis.figures.distribution import curve, jct_cdf, queueing, rho_cdf, wait_classes
+from analysis.figures.overtime import held_panels, overview, queue_over_time, queue_panels, utilisation_over_time
+from analysis.figures.planfigure import plan_of
+from analysis.figures.style import WIDTHS_IN
+from analysis.figures.tradeoff import pareto
+from analysis.measuring_window import windowed
 from analysis.metrics import finished, per_job, queue_s
 from analysis.report import charts
 from analysis.run import RunError
-from analysis.window import windowed
 
 
 def ticks(axes) -> list[str]:

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
-from analysis.measure.jobtimes import of_jobs
-from analysis.measure.load import offered_load
-from analysis.measure.series import averages, capacity, gpus_in_use, queue_length, steps
+from analysis.metrics.jobtimes import of_jobs
+from analysis.metrics.offered import offered_load
+from analysis.metrics.series import averages, capacity, gpus_in_use, queue_length, steps
 from analysis.run import load_run
 
 SUMMARY_KEYS = [

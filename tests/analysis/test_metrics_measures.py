@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
-from analysis.measure.jobtimes import of_jobs
-from analysis.measure.occupancy import fragmented_gpu_s, free_gpu_s, node_states, partly_free_gpu_s, stranded_gpu_s
-from analysis.measure.series import queue_length
+from analysis.metrics.jobtimes import of_jobs
+from analysis.metrics.occupancy import fragmented_gpu_s, free_gpu_s, node_states, partly_free_gpu_s, stranded_gpu_s
+from analysis.metrics.series import queue_length
 from analysis.run import Run
 from tests.analysis.smallruns import HORIZON_S, free_at, small_run, waits_at
 
@@ -390,7 +390,7 @@ def test_each_measure_has_a_short_name_of_its_own():
 
 
 def test_the_page_of_metrics_has_the_table_of_measures():
-    from analysis.measure.measures import markdown
+    from analysis.metrics.measures import markdown
 
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
-    assert markdown() in page, "python -m analysis.measure.measures"
+    assert markdown() in page, "python -m analysis.metrics.measures"

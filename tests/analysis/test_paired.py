@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.comparing.bootstrap import bootstrap, interval
-from analysis.paired import difference_of_means, effects, pareto, ratio_of_means
+from analysis.compare.bootstrap import bootstrap, interval
+from analysis.compare.paired import difference_of_means, effects, pareto, ratio_of_means
 from analysis.run import RunError
 
 
@@ -196,7 +196,7 @@ def test_the_same_seed_gives_the_same_interval_and_another_nearly_the_same():
 def test_the_number_of_threads_changes_no_digit():
     """A threaded product of matrices would add up in another order."""
     code = (
-        "import numpy as np; from analysis.comparing.bootstrap import bootstrap;"
+        "import numpy as np; from analysis.compare.bootstrap import bootstrap;"
         "v = np.random.default_rng(1).lognormal(8, 2, (50_000, 6));"
         "print([end.tolist() for end in bootstrap(v, lambda m: m[..., 1:] / m[..., :1], resamples=60)])"
     )

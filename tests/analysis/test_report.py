@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.measuring_window import windowed
 from analysis.metrics import measures, per_job
 from analysis.report import charts
 from analysis.report.jobs import job_table
@@ -23,7 +24,6 @@ from analysis.report.pack import numbers, packed, unpacked, words
 from analysis.report.page import page, write_report
 from analysis.report.settings import resolved
 from analysis.run import RunError, load_run
-from analysis.window import windowed
 from traces.errors import HetsimError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.drawing.planfigure import plan_of
-from analysis.report.explain import explain
+from analysis.explain import explain
+from analysis.figures.planfigure import plan_of
 from analysis.run import RunError, explode, labels, load_run
-from analysis.timeline import timeline
+from analysis.timeline.tracks import timeline
 from sim.results.schema import FILES, READABLE
 from traces.errors import HetsimError
 

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.comparing.bootstrap import interval
-from analysis.drawing.style import WIDTHS_IN
-from analysis.drawing.sweepdrawing import Drawing, complete
-from analysis.drawing.sweepfigure import draw, figure_of
-from analysis.drawing.sweepkinds import KINDS, KindName
-from analysis.drawing.sweeptable import drawn
+from analysis.compare.bootstrap import interval
+from analysis.figures.style import WIDTHS_IN
+from analysis.figures.sweepdrawing import Drawing, complete
+from analysis.figures.sweepfigure import draw, figure_of
+from analysis.figures.sweepkinds import KINDS, KindName
+from analysis.figures.sweeptable import drawn
 from analysis.run import RunError
 
 POLICIES, LOADS, SEEDS, TRACES = ["las", "fifo", "srtf"], [0.5, 0.9, 1.2], [0, 1, 2, 3], ["philly", "pai"]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from analysis.run import Run, RunError
-from analysis.timeline import Timeline, lanes, microseconds, timeline
-from analysis.traceevents import count, fits_until_s, write
+from analysis.timeline.traceevents import count, fits_until_s, write
+from analysis.timeline.tracks import Timeline, lanes, microseconds, timeline
 from sim.cli import app
 from tests.analysis.conftest import RunFiles
 from traces.errors import HetsimError
@@ -304,7 +304,7 @@ def test_the_command_says_what_it_wrote_and_refuses_what_viewers_do_not_hold(
     done = CliRunner().invoke(app, ["timeline", folder, "--from", "15", "--to", "0.35min"])
     assert (done.exit_code, done.stdout) == (0, "story-timeline.json.gz: 3 slices, 20 events, 0.0 MiB\n")
     assert len(read(tmp_path / "story-timeline.json.gz")) == 20
-    monkeypatch.setattr("analysis.traceevents.MAX_EVENTS", 40)
+    monkeypatch.setattr("analysis.timeline.traceevents.MAX_EVENTS", 40)
     refused = CliRunner().invoke(app, ["timeline", folder, "-o", "t.json"])
     assert refused.exit_code == 2
     assert "allowed: up to 40" in refused.stderr and "--from 0 --to" in refused.stderr

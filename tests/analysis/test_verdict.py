@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.comparing.bootstrap import Interval
-from analysis.comparing.verdict import change, verdict
+from analysis.compare.bootstrap import Interval
+from analysis.compare.verdict import change, verdict
 
 NONE = np.nan
 

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
-from analysis.measure.load import offered_load
-from analysis.measure.occupancy import free_gpu_s, partly_free_gpu_s, stranded_gpu_s
-from analysis.measure.series import capacity, gpus_in_use, queue_length
+from analysis.measuring_window import asked, in_words, windowed
+from analysis.metrics.occupancy import free_gpu_s, partly_free_gpu_s, stranded_gpu_s
+from analysis.metrics.offered import offered_load
+from analysis.metrics.series import capacity, gpus_in_use, queue_length
 from analysis.run import RunError
-from analysis.window import asked, in_words, windowed
 from tests.analysis.smallruns import HORIZON_S, small_run
 
 relaxed = settings(

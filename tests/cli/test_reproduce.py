@@ -7,7 +7,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from analysis.drawing.sweepdrawing import NUMBERS, drawings
+from analysis.figures.sweepdrawing import NUMBERS, drawings
 from analysis.metrics import per_job
 from analysis.run import load_run
 from sim.cli.reproduce import SweepExperiment
@@ -80,16 +80,16 @@ def test_an_edit_of_the_code_that_draws_draws_again_and_of_other_code_does_not(h
         return hetsim("reproduce", "a.toml").out.split(": ")[1]
 
     assert [made(), made()] == ["new", "up to date"]
-    assert [made("analysis/drawing/perffigure.py"), made("analysis/drawing/style.py")] == ["new", "new"]
-    assert [made("analysis/audit.py"), made("sim/cli/run.py")] == ["up to date", "up to date"]
+    assert [made("analysis/figures/perffigure.py"), made("analysis/figures/style.py")] == ["new", "new"]
+    assert [made("analysis/audit/__init__.py"), made("sim/cli/run.py")] == ["up to date", "up to date"]
 
 
 def test_a_figure_of_a_sweep_depends_on_all_that_draws_and_describes_it():
     files = {file.relative_to(identity.ROOT).as_posix()
              for file in identity.imported(identity.ROOT / file for file in SweepExperiment.code)}
-    drawing = {f"analysis/drawing/sweep{part}.py" for part in ("drawing", "figure", "kinds", "marks", "table", "words")}
-    assert drawing | {"analysis/drawing/style.py", "analysis/drawing/tradeoff.py", "analysis/comparing/bootstrap.py",
-                      "analysis/paired.py", "analysis/formats.py", "analysis/sweeps.py"} <= files
+    drawing = {f"analysis/figures/sweep{part}.py" for part in ("drawing", "figure", "kinds", "marks", "table", "words")}
+    assert drawing | {"analysis/figures/style.py", "analysis/figures/tradeoff.py", "analysis/compare/bootstrap.py",
+                      "analysis/compare/paired.py", "analysis/formats.py", "analysis/sweeps.py"} <= files
     assert not [file for file in files if file.startswith(("sim/cli", "analysis/report", "policies"))]
 
 

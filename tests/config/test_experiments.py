@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.drawing.sweepdrawing import Drawing, check_names, drawings
-from analysis.drawing.sweeptable import text
+from analysis.figures.sweepdrawing import Drawing, check_names, drawings
+from analysis.figures.sweeptable import text
 from analysis.metrics import MEASURES
 from sim.cli.questions import load_experiment
 from sim.settings.config import load_config

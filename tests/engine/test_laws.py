@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.audit import audit
-from analysis.measure.series import gpus_in_use
+from analysis.metrics.series import gpus_in_use
 from analysis.run import load_run
 from policies.registry import find, names
 from sim.cluster.spec import ClusterSpec

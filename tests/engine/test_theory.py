@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.measure.series import gpus_in_use, queue_length
+from analysis.metrics.series import gpus_in_use, queue_length
 from analysis.run import Run
 from sim.engine.simulate import RunResult
 from tests.helpers import jobs, nodes, run

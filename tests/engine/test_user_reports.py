@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.measure.series import averages, gpus_in_use, queue_length
 from analysis.metrics import held_gpu_s, makespan_s, utilisation
+from analysis.metrics.series import averages, gpus_in_use, queue_length
 from analysis.run import Run
 from policies.mechanisms import Ordered
 from policies.registry import make

@@ -73,11 +73,12 @@ def test_each_setting_that_may_name_a_file_is_looked_into():
 def test_the_code_that_counts_is_that_which_tables_depend_on():
     """The simulator, policies, traces and metrics, with what they import; no figure, and no command."""
     names = {file.relative_to(identity.ROOT).as_posix() for file in identity.code_files()}
-    assert {"sim/engine/engine.py", "sim/kernels/preempt.py", "sim/performance/memory.py", "analysis/metrics.py",
+    assert {"sim/engine/engine.py", "sim/kernels/preempt.py", "sim/performance/memory.py",
+    "analysis/metrics/__init__.py",
             "analysis/run.py", "sim/sweeps/cell.py", "traces/load.py", "policies/ordering/srtf.py",
             "sim/cluster/presets/gavel.toml"} <= names
     assert not [name for name in names if name.startswith(("sim/cli/", "analysis/report/"))]
-    assert not names & {"analysis/figures.py", "analysis/drawing/style.py", "sim/sweeps/executors.py"}
+    assert not names & {"analysis/figures/__init__.py", "analysis/figures/style.py", "sim/sweeps/executors.py"}
 
 
 def test_imports_are_found_as_a_parser_finds_them():
@@ -105,12 +106,12 @@ def test_the_version_of_the_code_is_of_the_files_content(monkeypatch, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
     for file, text in {"sim/sweeps/replay.py": "from sim.engine import engine\n", "sim/engine/engine.py": "STEP = 1\n",
-                       "sim/other.py": "", "analysis/metrics.py": "import analysis.run\n",
+                       "sim/other.py": "", "analysis/metrics/__init__.py": "import analysis.run\n",
                        "analysis/run.py": "", "policies/broken.py": "(",
                        "sim/cluster/gpus.toml": ""}.items():
         (tmp_path / file).write_text(text)
     monkeypatch.setattr(identity, "ROOT", tmp_path)
-    monkeypatch.setattr(identity, "_ROOTS", ("sim/sweeps/replay.py", "analysis/metrics.py"))
+    monkeypatch.setattr(identity, "_ROOTS", ("sim/sweeps/replay.py", "analysis/metrics/__init__.py"))
 
     def version() -> str:
         identity.code_version.cache_clear()

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.measuring_window import asked
 from analysis.metrics import measures, per_job
 from analysis.run import Run, RunError, load_run
 from analysis.sweeps import load_sweep
-from analysis.window import asked
 from policies.registry import find
 from sim.sweeps.backlog import Backlog
 from sim.sweeps.cell import Task, play

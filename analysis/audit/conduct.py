@@ -1,0 +1,215 @@
+"""Laws of conduct in time and space: each takes a run's facts, returns a count and the earliest violation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from analysis.audit.facts import Facts, Finding, Violation, earliest
+from analysis.run import wishes
+
+WHOLE = 1000
+"""Milli-GPU in a GPU."""
+
+
+def after_submit(facts: Facts) -> Finding:
+    """``begin_s >= submit_s``."""
+    submit = facts.submit[facts.job]
+    return Finding(
+        len(facts.begin),
+        "segments",
+        facts.of_segments(facts.begin < submit, lambda i: f"submitted at {submit[i]} s"),
+    )
+
+
+def speed_changes(facts: Facts) -> Finding:
+    """After a segment that a change of speed ended, its job goes on at once, on the same GPUs.
+
+    It loses no work, and what is left of its overhead is the overhead of the next segment, within the last binary
+    digits of the clock.
+    """
+    reason = np.asarray(facts.run.tables["segments"]["end_reason"].to_pylist(), dtype=object)
+    order = np.argsort(facts.job, kind="stable")
+    after = np.full(len(order), -1)
+    same = facts.job[order][1:] == facts.job[order][:-1]
+    after[order[:-1][same]] = order[1:][same]
+    i = np.flatnonzero(reason == "respeed")
+    j = after[i]
+    overhead, lost = (facts.run.column("segments", name) for name in ("overhead_s", "work_lost"))
+    left = np.maximum(0.0, facts.begin[i] + overhead[i] - facts.end[i])
+    ids = facts.run.tables["segments"]["gpu_ids"].to_pylist() if len(i) else []
+    bad = np.zeros(len(order), dtype=bool)
+    bad[i] = (j < 0) | (facts.begin[j] != facts.end[i]) | (lost[i] != 0)
+    bad[i] |= np.abs(overhead[j] - left) > 4.0 * np.spacing(np.abs(facts.end[i]))
+    bad[i] |= np.array([ids[a] != ids[b] for a, b in zip(i.tolist(), j.tolist(), strict=True)], dtype=bool)
+    return Finding(
+        len(i),
+        "changes of speed",
+        facts.of_segments(bad, lambda k: "its speed changed, but it did not just go on where it was", facts.end),
+    )
+
+
+def _sweep(
+    facts: Facts, segment: np.ndarray, where: np.ndarray, milli: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What is held over time at each place: times, places, milli held from then on (one state an instant).
+
+    Segments are half open: at equal times an end frees before a begin takes.
+    """
+    time_s = np.concatenate((facts.begin[segment], facts.end[segment]))
+    where = np.concatenate((where, where))
+    order = np.lexsort((time_s, where))
+    # All events of a place cancel, so one running sum serves all; it counts after an instant's last event.
+    time_s, where, used = time_s[order], where[order], np.cumsum(np.concatenate((milli, -milli))[order])
+    settled = np.ones(len(order), dtype=bool)
+    settled[:-1] = (time_s[1:] != time_s[:-1]) | (where[1:] != where[:-1])
+    return time_s[settled], where[settled], used[settled]
+
+
+def gpu_capacity(facts: Facts) -> Finding:
+    """On each GPU, shares held add up to at most 1000 milli at each instant.
+
+    Segments are half open: at equal times an end frees before a begin takes.
+    """
+    segment, gpu = facts.slots
+    milli = facts.run.column("segments", "gpu_milli").astype(np.int64)[segment]
+    time_s, where, used = _sweep(facts, segment, gpu, milli)
+    i = earliest(used > WHOLE, time_s)
+    found = None
+    if i is not None:
+        g, now = int(where[i]), float(time_s[i])
+        inside = segment[(gpu == g) & (facts.begin[segment] <= now) & (facts.end[segment] > now)]
+        names = sorted({facts.job_id(facts.job[s]) for s in inside})
+        latest = facts.job_id(facts.job[inside[np.argmax(facts.begin[inside])]])
+        found = Violation(
+            f"{used[i]} milli held, by {', '.join(names)}", now, latest, g, int(facts.gpu_node[g])
+        )
+    return Finding(len(time_s), "GPU states", found)
+
+
+def quotas_kept(facts: Facts) -> Finding:
+    """Where a job starts, its virtual cluster then holds no more than its quota of run.json, in GPUs.
+
+    Quotas of the settings hold throughout, those of the timetable from their time on: they may shrink below what runs.
+    """
+    fixed = facts.run.info.get("settings", {}).get("quotas") or {}
+    changing = facts.run.info.get("timetable", {}).get("quotas") or {}
+    quotas = {**{name: [[-np.inf, gpus]] for name, gpus in fixed.items()}, **changing}
+    if not quotas:
+        return Finding(0, "quotas")
+    held, names = facts.run.held, list(quotas)
+    of_segment = pd.Index(names).get_indexer(pd.Index(facts.run.jobs["vc"]))[facts.job]
+    vc = of_segment[held.segment]
+    mine = vc >= 0
+    time_s, where, used = _sweep(facts, held.segment[mine], vc[mine], held.milli[mine])
+    limit = np.empty(len(time_s), dtype=np.int64)
+    begun = np.zeros(len(time_s), dtype=bool)
+    starts = _starts(facts)
+    for v, name in enumerate(names):
+        here = where == v
+        when, gpus = np.array(quotas[name], dtype=float).T
+        at = np.maximum(np.searchsorted(when, time_s[here], side="right") - 1, 0)
+        limit[here] = 1000 * gpus[at].astype(np.int64)
+        begun[here] = np.isin(time_s[here], facts.begin[starts & (of_segment == v)])
+    i = earliest(begun & (used > limit), time_s)
+    found = None
+    if i is not None:
+        text = f"virtual cluster {names[where[i]]!r} holds {used[i]} milli of {limit[i]}"
+        found = Violation(text, float(time_s[i]))
+    return Finding(len(names), "quotas", found)
+
+
+def _starts(facts: Facts) -> np.ndarray:
+    """bool [segments]: whether the job took GPUs there, and did not just go on at another speed."""
+    reason = np.asarray(facts.run.tables["segments"]["end_reason"].to_pylist(), dtype=object)
+    order = np.argsort(facts.job, kind="stable")
+    same = facts.job[order][1:] == facts.job[order][:-1]
+    goes_on = np.zeros(len(order), dtype=bool)
+    goes_on[order[1:]] = same & (reason[order[:-1]] == "respeed")
+    return ~goes_on
+
+
+def gangs_whole(facts: Facts) -> Finding:
+    """A segment has the slots that its job asked for, each of the share asked for.
+
+    Where run.json says `sizes_gangs`, any number of slots from 1 will do.
+    """
+    asked, share = (
+        facts.run.column("jobs", "num_gpus")[facts.job],
+        facts.run.column("jobs", "gpu_milli")[facts.job],
+    )
+    milli, free = facts.run.column("segments", "gpu_milli"), bool(facts.run.info.get("sizes_gangs", False))
+    bad = (milli != share) | (facts.slot_count < 1 if free else facts.slot_count != asked)
+    return Finding(
+        len(bad),
+        "segments",
+        facts.of_segments(
+            bad,
+            lambda i: f"{facts.slot_count[i]} slots of {milli[i]} milli; asked for {asked[i]} of {share[i]}",
+        ),
+    )
+
+
+def nodes_up(facts: Facts) -> Finding:
+    """No segment overlaps a time at which one of its nodes was down.
+
+    It may end at the instant of the failure, or begin at that of the return.
+    """
+    held, outages = facts.run.held, facts.run.outages
+    order = np.argsort(held.node, kind="stable")
+    node = held.node[order]
+    when = np.full(len(facts.begin), np.inf)
+    where = np.zeros(len(facts.begin), dtype=np.int64)
+    for n, down, up in outages.itertuples(index=False):
+        mine = held.segment[order[np.searchsorted(node, n) : np.searchsorted(node, n, side="right")]]
+        hit = mine[(facts.begin[mine] < up) & (facts.end[mine] > down)]
+        since = np.maximum(facts.begin[hit], down)
+        sooner = since < when[hit]
+        when[hit[sooner]], where[hit[sooner]] = since[sooner], n
+    return Finding(
+        len(outages),
+        "outages",
+        facts.of_segments(
+            np.isfinite(when),
+            lambda i: f"segment from {facts.begin[i]} to {facts.end[i]} s",
+            when,
+            node=lambda i: where[i],
+        ),
+    )
+
+
+def types_allowed(facts: Facts) -> Finding:
+    """Each slot lies on a GPU type that its job allows ('' allows any; names in any case)."""
+    segment, kind = facts.slot_kinds
+    wish, allowed = wishes(facts.run)
+    wrong = ~allowed[wish[facts.job[segment]], kind]
+    bad = np.zeros(len(facts.begin), dtype=bool)
+    bad[segment[wrong]] = True
+    got = dict(zip(segment[wrong].tolist(), kind[wrong].tolist(), strict=True))
+    return Finding(
+        len(segment),
+        "slots",
+        facts.of_segments(
+            bad,
+            lambda i: (
+                f"runs on {facts.run.types[got[i]]}; allowed: {facts.run.jobs['gpu_type'].iloc[facts.job[i]]}"
+            ),
+        ),
+    )
+
+
+def one_type(facts: Facts) -> Finding:
+    """Where run.json says `one_type_gangs`, all slots of a segment are of one GPU type."""
+    if not facts.run.info.get("one_type_gangs", False):
+        return Finding(0, "segments (run.json does not ask for it)")
+    segment, kind = facts.slot_kinds
+    low, high = np.full(len(facts.begin), len(facts.run.types)), np.full(len(facts.begin), -1)
+    np.minimum.at(low, segment, kind)
+    np.maximum.at(high, segment, kind)
+    return Finding(
+        len(low),
+        "segments",
+        facts.of_segments(
+            low < high, lambda i: f"spans {facts.run.types[low[i]]} and {facts.run.types[high[i]]}"
+        ),
+    )

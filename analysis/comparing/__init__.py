@@ -1,1 +1,0 @@
-"""Runs side by side, in parts. The door is `analysis.compare`."""

@@ -1,1 +1,0 @@
-"""Figures, a subject a file. The doors are `analysis.figures` and, of sweeps, `sweepfigure`."""

@@ -1,1 +1,0 @@
-"""What must hold in every run's files, whatever the policy. The door is `analysis.audit`."""

@@ -1,0 +1,1 @@
+"""A run as a timeline: tracks of GPUs, and the files that viewers open."""
