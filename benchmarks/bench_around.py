@@ -15,7 +15,7 @@ from analysis.run import load_run
 from benchmarks.conftest import DATA
 from policies.recommend import RecommendError
 from policies.recommend.searching.planner import Planner
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import MODELS, Performance
 from tests.helpers import nodes, run
 from traces.load import load_trace

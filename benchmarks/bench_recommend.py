@@ -25,7 +25,7 @@ from policies.recommend.request.fleet import Fleet
 from policies.recommend.request.request import Recommendation, Request
 from policies.recommend.searching.bounds import lower_bound
 from sim.api import Plan, Stage
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
 
 MODELS = (("gpt2-1.5b", 64), ("resnet50", 512), ("nasnet-large", 256), ("bert-large", 256), ("vgg16", 256),

@@ -36,7 +36,7 @@ from policies.recommend.uncertain_speeds.belief import NOISE, Belief
 from policies.recommend.uncertain_speeds.profiling import START_S, STEPS, Run, runs_of
 from policies.recommend.uncertain_speeds.uncertain import candidates_under, recommend_with_profiling
 from sim.api import Plan
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
 
 MODELS = {"resnet50": 256, "vgg16": 128, "bert-large": 64, "gpt2-1.5b": 16, "transformer": 256, "lstm-lm": 160}

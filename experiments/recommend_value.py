@@ -25,7 +25,7 @@ from policies.recommend.request.objective import Limits, on, ranked
 from policies.recommend.request.recommend_error import RecommendError
 from policies.recommend.request.request import Recommendation, Request, Space, by_cost
 from policies.recommend.searching.gather import METHODS, gather
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
 
 JOBS = {

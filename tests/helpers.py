@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from policies.registry import make
-from sim.cluster.gputypes import GpuType, gpu_type
 from sim.cluster.spec import ClusterSpec
 from sim.engine.simulate import RunResult, simulate
+from sim.hardware.gputypes import GpuType, gpu_type
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Recorded
 from traces.trace import Trace

@@ -1,7 +1,7 @@
 """The audit: proves from a run's tables alone that nothing impossible happened in it.
 
 Nothing of the simulator is imported but the schema, so a mistake in the engine cannot excuse itself. Laws
-of form (`analysis.audit.form`: finite values, known ids) come first; the first that is broken ends the audit,
+of form (`analysis.run.form`: finite values, known ids) come first; the first that is broken ends the audit,
 because the laws of conduct rest on them. Each law is checked on whole columns; of each broken law the violation that is
 earliest in simulated time is kept.
 """
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.audit import accounts, conduct, form
-from analysis.audit.facts import Facts, Finding, Violation
-from analysis.run import Run
+from analysis.audit import accounts, conduct
+from analysis.run import Run, form
+from analysis.run.facts import Facts, Finding, Violation
 
 Law = Callable[[Facts], Finding]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from analysis.audit.facts import Facts, Finding, Violation, earliest
+from analysis.run.facts import Facts, Finding, Violation, earliest
 
 RELATIVE = 1e-9
 """Largest relative error of work."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis.audit.facts import Facts, Finding, Violation, earliest
 from analysis.run import wishes
+from analysis.run.facts import Facts, Finding, Violation, earliest
 
 WHOLE = 1000
 """Milli-GPU in a GPU."""

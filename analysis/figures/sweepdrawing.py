@@ -17,60 +17,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
-from analysis.figures.sweepkinds import KINDS, Kind, KindName
+from analysis.figures.sweepasked import Drawing
 from analysis.figures.sweeptable import text
 from analysis.metrics.breakdown import PER_JOB
-from sim.settings.values import ConfigError, Settings, checked, read_toml, setting
+from sim.settings.values import ConfigError, Settings, checked, read_toml
 from traces.errors import did_you_mean
 
-Width = Literal["single", "medium", "double"]
-NAMES = "a name or a list of names"
 NUMBERS = tuple(name for name in PER_JOB if name not in ("preemptions", "deadline_met", "finished"))
 """What can be drawn of a job: it has a size that is measured, not counted."""
-
-
-class Drawing(Settings):
-    """One [figure] table. Several names in one place are taken together: their values joined by commas."""
-
-    kind: KindName = setting(..., "what it is")
-    name: str = setting("", "of its files behind the experiment's; left out: its number, if there are several",
-                        allowed="part of a file's name, up to 60 characters")
-    x: str | list[str] = setting("", "axis along the picture; pareto: a measure, cdf: a column of jobs", allowed=NAMES)
-    y: str | list[str] = setting("", "measure of runs, of several a row of panels each (ratio: columns of jobs); "
-                                 "heat: the other axis", allowed=NAMES)
-    value: str = setting("", "heat: the measure")
-    line: str | list[str] = setting("", "axis of which each value is a line, bar colour or mark", allowed=NAMES)
-    panel: str | list[str] = setting("", "axis of which each value is a panel", allowed=NAMES)
-    over: str | list[str] = setting("seed", "axes that repeat: means and intervals are over them", allowed=NAMES)
-    baseline: str = setting("", "ratio: value of line (without line, of x) by which the others are divided")
-    numerator: str = setting("", "ratio: instead, the value that is divided by the others")
-    where: dict[str, Any] = setting({}, "axis = value, or a list of them: only these", allowed="a table of axes")
-    names: dict[str, str] = setting({}, "what is written instead of a name or value", allowed="a table of texts")
-    title: str = setting("", "above the figure")
-    width: Width = setting("double", "3.4, 5 or 7 inches")
-    level: float = setting(0.95, "of the intervals", gt=0, lt=1)
-
-    @property
-    def how(self) -> Kind:
-        """What its kind says."""
-        return KINDS[self.kind]
-
-    def names_of(self, key: str) -> list[str]:
-        """What a key names, as a list; empty where it is left out."""
-        named = getattr(self, key)
-        return [named] if isinstance(named, str) and named else list(named)
-
-    def axes(self) -> list[str]:
-        """All axes of the sweep that have a place in it."""
-        return [name for key in self.how.axes for name in self.names_of(key)] + list(self.where)
-
-    def measures(self) -> list[str]:
-        """All measures of runs, or columns of jobs, that are drawn."""
-        return [name for key in ("x", "y", "value") if key not in self.how.axes for name in self.names_of(key)]
 
 
 class _File(Settings):

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import fill as fill_text
-from typing import TYPE_CHECKING
-
 import pandas as pd
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
+from analysis.figures.sweepasked import Drawing
 from analysis.figures.style import DRAWN, WIDTHS_IN, legend, new_panels, note, save, style
-from analysis.figures.sweepmarks import HEAT, colours
+from analysis.figures.sweepmarks import DRAWERS, HEAT, colours
 from analysis.figures.sweeptable import Cells, drawn
-from analysis.figures.sweepwords import Words, remarks
+from analysis.figures.sweepwords import YLABELS, Words, remarks
 from traces.outfile import written
-
-if TYPE_CHECKING:
-    from analysis.figures.sweepdrawing import Drawing
 
 PANEL_IN = 1.65
 """A panel is at least so wide; those that do not fit beside each other go below."""
@@ -64,10 +60,10 @@ def figure_of(rows: pd.DataFrame, picture: Drawing, failed: int = 0) -> Figure:
         flat = [axes for row in grid for axes in row]
         for n, (axes, (measure, panel)) in enumerate(zip(flat, cells, strict=False)):
             mine = shown[(shown["measure"] == measure) & (shown["panel"] == panel)]
-            how.marks(axes, mine, words)
+            DRAWERS[picture.kind](axes, mine, words)
             axes.set_title(words.panel(panel), loc="left")
             if n % across == 0 or alone:
-                axes.set_ylabel("\n".join(fill_text(line, 30) for line in how.ylabel(words, measure).split("\n")))
+                axes.set_ylabel("\n".join(fill_text(line, 30) for line in YLABELS.get(picture.kind, Words.label)(words, measure).split("\n")))
             if n + across >= len(cells):
                 axes.set_xlabel(fill_text(words.xlabel(), int(13 * width_in / across)))
                 axes.tick_params(labelbottom=True)

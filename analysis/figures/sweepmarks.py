@@ -1,7 +1,8 @@
-"""The marks of a sweep's figure in one panel, a function for each kind (`sweepkinds`)."""
+"""The marks of a sweep's figure in one panel, a function for each kind (`DRAWERS`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 
 from analysis.figures.distribution import TIMES, percent
+from analysis.figures.sweepasked import KindName
 from analysis.figures.style import MARKS, WIDTHS_IN, fill, log_scale, look, scale, short
 from analysis.figures.sweeptable import text
 from analysis.figures.sweepwords import Words, unit
@@ -131,3 +133,9 @@ def curves(axes: Axes, rows: pd.DataFrame, words: Words) -> None:
         ticks = [at for at in TIMES if low <= at <= high]
         axes.set_xticks(ticks, [TIMES[at] for at in ticks])
         axes.minorticks_off()
+
+
+DRAWERS: dict[KindName, Callable[[Axes, pd.DataFrame, Words], None]] = {
+    "lines": lines, "bars": bars, "heat": heat, "pareto": fronts, "cdf": curves, "ratio": ratios,
+}
+"""What draws the rows of one panel, by the kind of figure."""

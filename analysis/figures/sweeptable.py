@@ -7,21 +7,19 @@ empty. Times are in s, whatever unit the picture has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 
 from analysis.compare.bootstrap import interval
+from analysis.figures.sweepasked import Drawing, KindName
 from analysis.figures.distribution import curve
 from analysis.metrics.measures import MEASURES
 from analysis.compare.paired import pareto, ratio_of_means
 from analysis.run import RunError
 from traces.errors import did_you_mean
-
-if TYPE_CHECKING:
-    from analysis.figures.sweepdrawing import Drawing
 
 KNOWN_PART = {"cost_usd": "cost_known_usd"}
 """What is known of a measure that may be unknown: a lower bound."""
@@ -66,7 +64,7 @@ def drawn(sweep: Cells, picture: Drawing) -> pd.DataFrame:
         if name not in table.columns:
             raise RunError("no such column", got=name, allowed=", ".join(c for c in table.columns if c[0] != "_"),
                            todo=did_you_mean(name, table.columns))
-    rows = pd.DataFrame(picture.how.rows(table, picture))
+    rows = pd.DataFrame(ROWS[picture.kind](table, picture))
     if not len(rows):
         raise RunError("there is nothing to draw", where=f"a figure of kind {picture.kind}", got="no finished job")
     for key in rows.columns.intersection(["panel", "line", "x", "y"]):
@@ -220,3 +218,9 @@ def ratios(table: pd.DataFrame, picture: Drawing) -> Iterator[dict[str, Any]]:
         found = found.sort_values([*along, axis], key=lambda values: values.map(places[str(values.name)]))
         for row in found.to_dict("records"):
             yield {"measure": measure, "panel": "", "line": "", "x": ""} | {str(k): v for k, v in row.items()}
+
+
+ROWS: dict[KindName, Callable[[pd.DataFrame, Drawing], Iterator[dict[str, Any]]]] = {
+    "lines": means, "bars": means, "heat": pairs, "pareto": fronts, "cdf": curves, "ratio": ratios,
+}
+"""The table of each kind of figure, from that of the sweep with what stands where (`placed`)."""

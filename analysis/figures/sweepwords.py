@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from analysis.figures.sweepasked import Drawing, KindName
 from analysis.figures.style import time_unit
 from analysis.figures.sweeptable import text
 from analysis.figures.tradeoff import UNKNOWN, UNSURE
 from analysis.formats import unit_of, without_unit
 from analysis.metrics.measures import MEASURES
-
-if TYPE_CHECKING:
-    from analysis.figures.sweepdrawing import Drawing
 
 NAMES = {
     "jct": "job completion time", "queue": "queueing time", "rho": "finish-time fairness ρ", "gpu_s": "GPU time held",
@@ -155,12 +153,12 @@ def ratio_of(words: Words, measure: str) -> str:
     return f"{words.words(measure)}\n({of})"
 
 
-# -- What a reader must know of the marks (`Kind.remark`)
+# -- What a reader must know of the marks (`REMARKS`)
 
 
 def remarks(rows: pd.DataFrame, picture: Drawing, failed: int) -> str:
     """What is said below a figure: what its marks are, of how many repetitions, and what is not drawn."""
-    lines, drawn = [picture.how.remark(rows, picture)], picture.how.drawn
+    lines, drawn = [REMARKS[picture.kind](rows, picture)], picture.how.drawn
     if drawn and (unknown := int(rows[drawn].isna().sum())):
         lines.append(f"not drawn, as unknown: {unknown} of {len(rows)}")
     if failed:
@@ -217,3 +215,14 @@ def _over(picture: Drawing) -> str:
 def _range(values: pd.Series) -> str:
     low, high = int(values.min()), int(values.max())
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+REMARKS: dict[KindName, Callable[[pd.DataFrame, Drawing], str]] = {
+    "lines": of_lines, "bars": of_bars, "heat": of_heat, "pareto": of_fronts, "cdf": of_curves, "ratio": of_ratios,
+}
+"""What a reader must know of the marks of each kind of figure."""
+
+YLABELS: dict[KindName, Callable[[Words, str], str]] = {
+    "heat": along_y, "pareto": measure_of_y, "cdf": share_of_jobs, "ratio": ratio_of,
+}
+"""What stands left of the panels of a measure, where it is not the measure's label."""

@@ -36,7 +36,7 @@ from analysis.metrics.jobtimes import (
 from analysis.metrics.measures import ALL_LEVELS, MEASURES
 from analysis.metrics.offered import modelled_load, offered_load
 from analysis.run import Run
-from sim.cluster.gputypes import PRICE_KINDS
+from sim.hardware.gputypes import PRICE_KINDS
 from sim.results.schema import STATES
 
 __all__ = [

@@ -10,7 +10,7 @@ import numpy as np
 from analysis.metrics.gputime import capacity_gpu_s, held_gpu_s, of_types
 from analysis.metrics.occupancy import node_states
 from analysis.run import Run, RunError
-from sim.cluster.gputypes import PRICE_KINDS
+from sim.hardware.gputypes import PRICE_KINDS
 from traces.errors import did_you_mean
 
 UNITS = ("gpu", "node", "cluster")
@@ -47,7 +47,7 @@ def price_usd_per_gpu_h(run: Run, kind: str | None = None) -> np.ndarray:
     Raises
     ------
     RunError
-        `kind` is none of `sim.cluster.gputypes.PRICE_KINDS`.
+        `kind` is none of `sim.hardware.gputypes.PRICE_KINDS`.
     """
     if kind is None:
         return run.column("nodes", "price_usd_per_gpu_h")

@@ -95,7 +95,7 @@ def from_table(
 
 def _types(texts: list[str]) -> dict[str, str]:
     """--type: WORD=TYPE, or TYPE for all that is not told."""
-    from sim.cluster.gputypes import gpu_type
+    from sim.hardware.gputypes import gpu_type
     from sim.settings.config import ConfigError
 
     said: dict[str, str] = {}

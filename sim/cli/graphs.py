@@ -20,7 +20,7 @@ def read(path: str, profiled_on: str | None, profiled_samples: float | None) -> 
         Not a graph; or a profile whose GPU type or minibatch neither the file nor the user names: its times would be
         taken for those of another GPU, or a whole minibatch for one sample.
     """
-    from sim.cluster.gputypes import catalogue
+    from sim.hardware.gputypes import catalogue
     from sim.performance.readers import read_graph
 
     said: dict[str, Any] = {"gpu": profiled_on, "samples": profiled_samples}

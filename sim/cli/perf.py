@@ -143,7 +143,7 @@ def _performance(
 
 
 def _list(measured: str | None) -> None:
-    from sim.cluster.gputypes import catalogue
+    from sim.hardware.gputypes import catalogue
     from sim.performance.tables import load_table
 
     console.show(perftables.models_table(load_table(measured, "interpolate") if measured is not None else None))

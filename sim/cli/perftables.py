@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from sim.cli.whatif import Answer
-    from sim.cluster.gputypes import GpuType
+    from sim.hardware.gputypes import GpuType
     from sim.performance import MeasuredTable, Performance
     from sim.performance.calibration import Calibration
 
@@ -67,7 +67,7 @@ def _how(answer: Answer) -> str:
 
 def stages_table(answer: Answer, performance: Performance) -> Table:
     """Each stage: operators, GPUs, memory needed and there."""
-    from sim.cluster.gputypes import gpu_type
+    from sim.hardware.gputypes import gpu_type
 
     plan, devices = answer.plan, len(answer.plan.devices)
     table = new_table("stage", "operators", "GPUs", "GPU type", "tensor", "replicas", "memory needed (GiB)",

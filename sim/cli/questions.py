@@ -16,8 +16,8 @@ from pydantic import Field
 
 from sim.api import Plan
 from sim.cli.whatif import ask, parse_stage
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import Links
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
 from sim.performance.gpu_links import gang_link_names
 from sim.settings.values import ConfigError, Settings, checked, read_toml, setting

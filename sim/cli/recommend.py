@@ -113,7 +113,7 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
     from policies.recommend.searching.bounds import lower_bound
     from policies.recommend.searching.gather import gather
     from policies.recommend.searching.nofit import nothing_fits
-    from sim.cluster.gputypes import catalogue
+    from sim.hardware.gputypes import catalogue
 
     began = time.perf_counter()
     limits, methods = recommendinput.limits(asked), recommendinput.methods(asked)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from policies.recommend.request.fleet import Fleet
     from policies.recommend.request.objective import Limits
     from policies.recommend.request.request import Request, Space
-    from sim.cluster.gputypes import GpuType
+    from sim.hardware.gputypes import GpuType
     from sim.performance import Performance
 
 RENTED = 64
@@ -241,7 +241,7 @@ def _gpus(asked: Question) -> tuple[Any, list[GpuType], list[int], list[int]]:
 
 def type_counts(text: str) -> list[tuple[GpuType, int]]:
     """`V100:16,T4` as types and counts."""
-    from sim.cluster.gputypes import gpu_type
+    from sim.hardware.gputypes import gpu_type
 
     found: dict[str, tuple[GpuType, int]] = {}
     for one in text.split(","):

@@ -168,7 +168,7 @@ def methods_table() -> Table:
 
 def lists(measured: str | None) -> tuple[Table, Table]:
     """Models and GPU types that can be asked about."""
-    from sim.cluster.gputypes import catalogue
+    from sim.hardware.gputypes import catalogue
     from sim.performance.tables import load_table
 
     table = load_table(measured, "interpolate") if measured is not None else None

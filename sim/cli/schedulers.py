@@ -57,8 +57,8 @@ def replay(case: Case, policy: Policy) -> Ran:
     from analysis.run import Run
     from policies.checks import Ran
     from sim.cluster.clusterfiles import load_cluster
-    from sim.cluster.gputypes import gpu_type
     from sim.engine.simulate import simulate
+    from sim.hardware.gputypes import gpu_type
     from sim.performance import Performance
     from sim.settings.config import EngineConfig
     from sim.workload.progress import Modelled, Recorded

@@ -17,9 +17,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from sim.cluster.gputypes import GpuType, gpu_type
-from sim.cluster.linkclasses import LinkError, link_class, link_names
 from sim.cluster.spec import ClusterError, ClusterSpec, Links
+from sim.hardware.gputypes import GpuType, gpu_type
+from sim.hardware.linkclasses import LinkError, link_class, link_names
 from sim.settings.values import ConfigError, RefusedError, Settings, checked, key_names, read_toml, setting
 from traces.errors import HetsimError, did_you_mean
 

@@ -22,8 +22,8 @@ from heapq import heappop, heappush
 import numpy as np
 
 from sim.cluster.clusterfiles import MAX_GPUS_PER_NODE
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterError
+from sim.hardware.gputypes import gpu_type
 from traces.errors import HetsimError
 from traces.machines.capacity import Capacity, Machines
 from traces.machines.own_tables import NodeTimes

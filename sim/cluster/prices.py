@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sim.cluster.gputypes import PRICE_KINDS, GpuType, HardwareError, Price, gpu_type
+from sim.hardware.gputypes import PRICE_KINDS, GpuType, HardwareError, Price, gpu_type
 from sim.settings.values import ConfigError, Settings, checked, read_toml, setting
 from traces.errors import did_you_mean
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.cluster.gputypes import GpuType
+from sim.hardware.gputypes import GpuType
 from sim.kernels.ledger import give, take
 from traces.errors import HetsimError
 
@@ -28,7 +28,7 @@ class Links:
     """Bandwidths (Gbyte/s, one direction) and latencies (s) between GPUs that are not on one node.
 
     Within a node the links are those of the GPU type: NVLink where it has it, else PCIe; unless the fields below say
-    otherwise (`sim.performance.gpu_links.gang_link`). Names are of `sim.cluster.linkclasses`.
+    otherwise (`sim.performance.gpu_links.gang_link`). Names are of `sim.hardware.linkclasses`.
     """
 
     network_gbytes_per_s: float = 12.5

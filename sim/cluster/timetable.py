@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from sim.api import PolicyError
 from sim.cluster.nodesteps import Change, counted, known_type, net
 from sim.cluster.spec import ClusterError, ClusterSpec
 from sim.settings.config import EngineConfig
+from sim.settings.values import ConfigError
 from traces.machines.capacity import Capacity
 from traces.machines.own_tables import read_capacity, read_outages
 
@@ -127,7 +127,7 @@ def make_timetable(
     ClusterError
         The capacity file counts a GPU type that the cluster lacks, more GPUs than it has, or a virtual cluster's GPUs
         of one type on a cluster of several.
-    PolicyError
+    ConfigError
         A quota for a virtual cluster that the trace does not have, or two.
     """
     fixed = _fixed_quotas(config, vc_names)
@@ -196,7 +196,7 @@ def _fixed_quotas(config: EngineConfig, vc_names: tuple[str, ...]) -> dict[int, 
     """Quotas of the settings, by virtual cluster, in GPUs."""
     for name in config.quotas:
         if name not in vc_names:
-            raise PolicyError(
+            raise ConfigError(
                 "a quota names a virtual cluster that the trace does not have", where="setting 'quotas'", got=name,
                 allowed=", ".join(vc_names[:20]),
             )
@@ -215,7 +215,7 @@ def _changing_quotas(
             continue
         vc = vc_names.index(name)
         if vc in fixed:
-            raise PolicyError("a virtual cluster has two quotas", where=f"setting 'quotas' and {where}", got=name,
+            raise ConfigError("a virtual cluster has two quotas", where=f"setting 'quotas' and {where}", got=name,
                               allowed="one of the two")
         kinds = sorted({kind for v, kind in zip(capacity.vc.tolist(), capacity.gpu_type.tolist(), strict=True)
                         if v == name and kind})
@@ -230,7 +230,7 @@ def _changing_quotas(
         steps = list(zip(time_s.tolist(), gpus.tolist(), strict=True))
         quotas[vc] = steps if steps[0][0] == -np.inf else [(-np.inf, 0), *steps]
     if strange and not quotas:
-        raise PolicyError("the trace has none of the virtual clusters", where=where, got=", ".join(strange[:20]),
+        raise ConfigError("the trace has none of the virtual clusters", where=where, got=", ".join(strange[:20]),
                           allowed=", ".join(vc_names[:20]))
     if strange:
         notes.append(f"virtual clusters of {Path(where).name} without jobs in the trace: {', '.join(strange)}")

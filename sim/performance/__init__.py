@@ -3,7 +3,7 @@
 Operator graphs, roofline times, pipeline schedules, links, memory, measured tables.
 """
 
-from sim.cluster.gputypes import GpuType
+from sim.hardware.gputypes import GpuType
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.iteration import Iteration
 from sim.performance.model import Performance

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from sim.cluster.gputypes import GpuType
+from sim.hardware.gputypes import GpuType
 from sim.performance.calibration import Calibration, shipped
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.operator_time import device_parts, update_time_s

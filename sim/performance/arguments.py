@@ -8,8 +8,8 @@ from numbers import Real
 
 import numpy as np
 
-from sim.api import Part, Plan, Stage
-from sim.cluster.gputypes import GpuType
+from sim.cluster.plan import Part, Plan, Stage
+from sim.hardware.gputypes import GpuType
 from sim.performance.graph import PerformanceError
 
 SHARES_OFF = 1e-9

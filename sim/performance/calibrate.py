@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance.calibration import KINDS, Calibration, FitError, KindFit, shipped
 from sim.performance.calibration_rows import ModelRow, OperatorRow, read_rows
 from sim.performance.graph import MATRIX_KINDS, OperatorGraph, PerformanceError

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.cluster.gputypes import PRECISIONS
+from sim.hardware.gputypes import PRECISIONS
 from sim.performance.graph import VALUE_BYTES, PerformanceError
 from traces.errors import did_you_mean
 from traces.outfile import write_text

@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.cluster.gputypes import PRECISIONS, catalogue
+from sim.hardware.gputypes import PRECISIONS, catalogue
 from sim.performance.calibration import KINDS
 from sim.performance.graph import PerformanceError
 from traces.errors import did_you_mean

@@ -1,8 +1,9 @@
 """Which link joins which GPUs, and how fast it is in practice.
 
 Links of a node, from near to far: NVLink, one PCIe switch, the host bridge of a CPU socket, the link between sockets. A
-gang's ring inside a node is as slow as the farthest that it needs. Names are link classes of `sim.cluster.linkclasses`;
-'' is the GPU type's own link (`node_bytes_per_s`), which all clusters have that say nothing else.
+gang's ring inside a node is as slow as the farthest that it needs. Names are link classes of
+`sim.hardware.linkclasses`; '' is the GPU type's own link (`node_bytes_per_s`), which all clusters have that say nothing
+else.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from sim.cluster.gputypes import GpuType
-from sim.cluster.linkclasses import LinkClass, link_class, link_names
 from sim.cluster.spec import Links
+from sim.hardware.gputypes import GpuType
+from sim.hardware.linkclasses import LinkClass, link_class, link_names
 from sim.kernels.collectives import allreduce_lines, allreduce_s, tree_allreduce_s
 from sim.kernels.overlap import exposed_allreduce_s
 from sim.performance.graph import PerformanceError

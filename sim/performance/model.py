@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from sim.api import Plan
-from sim.cluster.gputypes import GpuType
+from sim.cluster.plan import Plan
 from sim.cluster.spec import ClusterSpec, Links
+from sim.hardware.gputypes import GpuType
 from sim.performance.arguments import check_gang, check_gpu, check_plan, check_span, whole
 from sim.performance.calibration import Calibration, shipped
 from sim.performance.gpu_links import gang_allreduce_s, gang_lines, stage_link
@@ -281,7 +281,7 @@ class Performance:
             known = self._plans.get(key)
         except TypeError:
             raise PerformanceError("a plan of the wrong types", where=f"plan for {model!r}", got=plan,
-                                   allowed="tuples, numbers and text, as `sim.api.Plan` says") from None  # fmt: skip
+                                   allowed="tuples, numbers and text, as `sim.api.Plan` says") from None
         if known is None:
             known = self._plans[key] = self._planned(model, batch_size, plan, gpus, cluster, places)
         return known

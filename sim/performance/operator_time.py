@@ -19,7 +19,7 @@ import warnings
 
 import numpy as np
 
-from sim.cluster.gputypes import GpuType, gpu_type
+from sim.hardware.gputypes import GpuType, gpu_type
 from sim.performance.calibration import Calibration, shipped
 from sim.performance.graph import MATRIX_KINDS, VALUE_BYTES, OperatorGraph, PerformanceError, Profile
 from sim.performance.wave import wave_scaled_s

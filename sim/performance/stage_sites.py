@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sim.api import Plan
-from sim.cluster.gputypes import GpuType
+from sim.cluster.plan import Plan
 from sim.cluster.spec import ClusterSpec
+from sim.hardware.gputypes import GpuType
 from sim.performance.graph import PerformanceError
 
 Places = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -38,7 +38,7 @@ class StageGpus:
     slots: tuple[int, ...] = ()
     """Number of each GPU within its node, where that matters (`Links.alike` is false); else empty."""
     parts: tuple[StageGpus, ...] = ()
-    """Replicas of several types, in order (`sim.api.Part`)."""
+    """Replicas of several types, in order (`sim.cluster.plan.Part`)."""
     share: float = 1.0
     """Of a micro-batch's samples, for a part."""
 

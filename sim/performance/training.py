@@ -27,8 +27,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from sim.cluster.gputypes import GpuType
 from sim.cluster.spec import Links
+from sim.hardware.gputypes import GpuType
 from sim.kernels.collectives import async_periods_s, parameter_server_s
 from sim.performance.calibration import Calibration
 from sim.performance.gpu_links import (
@@ -60,7 +60,7 @@ OpTimes = Callable[[int, float, GpuType], Times]
 
 @dataclass(frozen=True)
 class Strategy:
-    """How a model is trained, apart from where: the fields of `sim.api.Plan` that are not stages."""
+    """How a model is trained, apart from where: the fields of `sim.cluster.plan.Plan` that are not stages."""
 
     schedule: str
     micro_batches: int = 1

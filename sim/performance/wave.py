@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from sim.cluster.gputypes import GpuType
+from sim.hardware.gputypes import GpuType
 from sim.performance.graph import PerformanceError
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sim.api import Plan
-from sim.cluster.gputypes import PRICE_KINDS
 from sim.cluster.spec import ClusterSpec
+from sim.hardware.gputypes import PRICE_KINDS
 from sim.results import schema
 from traces.errors import HetsimError
 from traces.outfile import followed

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.settings.values import (
     MAX_TIME_S,
     ConfigError,

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sim.cluster.gputypes import GpuType, gpu_type
 from sim.cluster.spec import ClusterSpec
+from sim.hardware.gputypes import GpuType, gpu_type
 from sim.performance import MODELS, MeasuredTable, Performance, PerformanceError
 from sim.performance.calibration import named_calibration
 from sim.performance.tables import SOURCES, load_table

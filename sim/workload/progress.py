@@ -19,8 +19,8 @@ from typing import Protocol
 import numpy as np
 
 from sim.api import Plan
-from sim.cluster.gputypes import GpuType
 from sim.cluster.spec import ClusterSpec
+from sim.hardware.gputypes import GpuType
 from sim.performance import Iteration, Performance
 from sim.performance.contention import network_s
 from traces.errors import HetsimError

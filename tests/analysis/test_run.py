@@ -41,7 +41,7 @@ def test_a_job_that_is_not_there_is_refused_in_the_same_words_everywhere(run_fil
             asked("4457")
         said.add(str(refused.value))
     assert len(said) == 1
-    monkeypatch.setattr("analysis.run.MOST_COMPARED", 1)
+    monkeypatch.setattr("analysis.run.one_run.MOST_COMPARED", 1)
     with pytest.raises(RunError, match=r"got '4457'; allowed: an id of jobs\.parquet$"):
         run.row_of("4457")
 

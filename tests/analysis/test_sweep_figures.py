@@ -12,10 +12,12 @@ import pytest
 
 from analysis.compare.bootstrap import interval
 from analysis.figures.style import WIDTHS_IN
-from analysis.figures.sweepdrawing import Drawing, complete
+from analysis.figures.sweepasked import KINDS, Drawing, KindName
+from analysis.figures.sweepdrawing import complete
 from analysis.figures.sweepfigure import draw, figure_of
-from analysis.figures.sweepkinds import KINDS, KindName
-from analysis.figures.sweeptable import drawn
+from analysis.figures.sweepmarks import DRAWERS
+from analysis.figures.sweeptable import ROWS, drawn
+from analysis.figures.sweepwords import REMARKS
 from analysis.run import RunError
 
 POLICIES, LOADS, SEEDS, TRACES = ["las", "fifo", "srtf"], [0.5, 0.9, 1.2], [0, 1, 2, 3], ["philly", "pai"]
@@ -232,7 +234,7 @@ def test_an_axis_of_a_distribution_says_its_unit_below_it_or_along_its_ticks(mea
 
 
 def test_each_kind_that_a_file_may_name_is_there():
-    assert tuple(KINDS) == get_args(KindName)
+    assert tuple(KINDS) == tuple(ROWS) == tuple(DRAWERS) == tuple(REMARKS) == get_args(KindName)
     for kind in KINDS.values():
         named = {*kind.axes, *kind.defaults}
         assert {*kind.needs, *kind.scaled} <= named

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from sim.cluster.gputypes import catalogue
+from sim.hardware.gputypes import catalogue
 from sim.performance.zoo import MODELS
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from policies.recommend.methods import method_names
-from sim.cluster.gputypes import catalogue
+from sim.hardware.gputypes import catalogue
 from sim.performance.zoo import MODELS
 
 QUICK = ("--evaluations", 40)

@@ -87,7 +87,7 @@ def test_an_edit_of_the_code_that_draws_draws_again_and_of_other_code_does_not(h
 def test_a_figure_of_a_sweep_depends_on_all_that_draws_and_describes_it():
     files = {file.relative_to(identity.ROOT).as_posix()
              for file in identity.imported(identity.ROOT / file for file in SweepExperiment.code)}
-    drawing = {f"analysis/figures/sweep{part}.py" for part in ("drawing", "figure", "kinds", "marks", "table", "words")}
+    drawing = {f"analysis/figures/sweep{part}.py" for part in ("asked", "drawing", "figure", "marks", "table", "words")}
     assert drawing | {"analysis/figures/style.py", "analysis/figures/tradeoff.py", "analysis/compare/bootstrap.py",
                       "analysis/compare/paired.py", "analysis/formats.py", "analysis/sweeps.py"} <= files
     assert not [file for file in files if file.startswith(("sim/cli", "analysis/report", "policies"))]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sim.cluster.clusterfiles import load_cluster
-from sim.cluster.gputypes import catalogue, gpu_type
+from sim.hardware.gputypes import catalogue, gpu_type
 from sim.performance import Performance
 from sim.results.outfolder import reserved, run_name
 from sim.settings.config import RunConfig

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sim.cluster.clusterfiles import load_cluster
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import MeasuredTable, Performance
 from sim.settings.config import RunConfig
 from sim.workload.prepare import prepare, worth_gpus

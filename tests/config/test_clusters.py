@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.cluster.clusterfiles import load_cluster, preset_names, presets
-from sim.cluster.gputypes import catalogue, gpu_type
 from sim.cluster.spec import ClusterError, Links
+from sim.hardware.gputypes import catalogue, gpu_type
 
 NODES = '[[nodes]]\ntype = "V100"\ncount = 4\ngpus = 2\n'
 

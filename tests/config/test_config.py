@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sim.cluster.gputypes import catalogue
+from sim.hardware.gputypes import catalogue
 from sim.settings.config import ConfigError, EngineConfig, RunConfig, list_settings, load_config, parse_setting
 
 _ESTIMATES = "oracle, noisy:MRE or noisy-lognormal:MRE with MRE a number from 0, or column"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.figures.sweepdrawing import Drawing, check_names, drawings
+from analysis.figures.sweepasked import Drawing
+from analysis.figures.sweepdrawing import check_names, drawings
 from analysis.figures.sweeptable import text
 from analysis.metrics import MEASURES
 from sim.cli.questions import load_experiment

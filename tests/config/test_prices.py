@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sim.cluster.gputypes import HardwareError, Price, catalogue, gpu_type
 from sim.cluster.prices import priced, read_prices
+from sim.hardware.gputypes import HardwareError, Price, catalogue, gpu_type
 from sim.settings.values import ConfigError
 from traces.errors import HetsimError
 

@@ -10,8 +10,8 @@ import pytest
 from analysis.audit import audit
 from analysis.run import load_run
 from policies.registry import find, make, names
-from sim.cluster.gputypes import gpu_type
 from sim.engine.simulate import simulate
+from sim.hardware.gputypes import gpu_type
 from sim.kernels.placement import RULES
 from sim.performance import Performance
 from sim.settings.config import EngineConfig

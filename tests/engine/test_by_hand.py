@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.engine.simulate import RunResult
+from sim.hardware.gputypes import gpu_type
 from sim.kernels.placement import RULES, place
 from tests.helpers import by_job, jobs, nodes, run, segments
 

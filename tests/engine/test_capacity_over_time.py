@@ -15,10 +15,10 @@ from analysis.run import load_run
 from policies.ordering.fifo import Fifo
 from policies.registry import make
 from sim.api import Decision, HetsimError, PolicyError, View
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterError
 from sim.cluster.timetable import make_timetable
 from sim.engine.simulate import RunResult, simulate
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Modelled, Recorded

@@ -18,9 +18,9 @@ from analysis.run import Run
 from analysis.tables import summary_table
 from policies.registry import make
 from sim.api import Decision, HetsimError, Placement, Plan, Policy, View
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec
 from sim.engine.simulate import RunResult, simulate
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance, PerformanceError
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Modelled, ProgressError, Recorded

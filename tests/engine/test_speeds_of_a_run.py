@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec, Links
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
 from sim.performance.gpu_links import gang_link
 from sim.workload.progress import Modelled

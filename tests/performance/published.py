@@ -28,8 +28,8 @@ from functools import cache, partial
 import numpy as np
 
 from sim.api import Plan, Stage
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec, Links
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Iteration, OperatorGraph, Performance
 from sim.performance.calibration import Calibration
 from sim.performance.zoo import zoo_graph

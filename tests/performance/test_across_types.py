@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from sim.api import Plan, Stage
-from sim.cluster.gputypes import GpuType, gpu_type
 from sim.cluster.spec import ClusterSpec
+from sim.hardware.gputypes import GpuType, gpu_type
 from sim.performance import Performance, PerformanceError
 from sim.performance.across_types import TypeFit, Work, fit_type, scaled_rate, scaled_step_s
 from sim.performance.graph import GraphBuilder, OperatorGraph

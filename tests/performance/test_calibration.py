@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.fit_scripts import rows as published_rows
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import PerformanceError
 from sim.performance.calibrate import fit_file, fit_models, fit_operators, predicted_s, step_time_s
 from sim.performance.calibration import KINDS, SHIPPED, Calibration, FitError, KindFit, shipped

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster.gputypes import catalogue, gpu_type
 from sim.cluster.spec import Links
+from sim.hardware.gputypes import catalogue, gpu_type
 from sim.kernels.collectives import allreduce_s, p2p_s, ring_allreduce_s
 from sim.performance.gpu_links import (
     NETWORK_EFFICIENCY,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec, Links
+from sim.hardware.gputypes import gpu_type
 from sim.kernels.fairshare import balanced_rates, max_min_shares
 from sim.performance import PerformanceError, contention
 from sim.performance.contention import Network, shared_network_s

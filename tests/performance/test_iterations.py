@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.api import Plan, Stage
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec, Links
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance, PerformanceError
 from sim.performance.gpu_links import NETWORK_EFFICIENCY, NVLINK_EFFICIENCY
 from sim.performance.iteration import pipeline_iteration

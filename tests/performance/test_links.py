@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster.gputypes import catalogue, gpu_type
-from sim.cluster.linkclasses import LinkError, link_class, link_classes, link_names
 from sim.cluster.spec import ClusterSpec, Links
+from sim.hardware.gputypes import catalogue, gpu_type
+from sim.hardware.linkclasses import LinkError, link_class, link_classes, link_names
 from sim.kernels.collectives import ring_allreduce_s
 from sim.performance import Performance
 from sim.performance.gpu_links import (

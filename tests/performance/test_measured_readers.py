@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster.gputypes import catalogue
+from sim.hardware.gputypes import catalogue
 from sim.performance import MeasuredTable, PerformanceError
 from sim.performance.tables import ANY_PLACEMENT, SPREAD, Measurement, Point, Rate, load_table
 from sim.performance.tables.own_table import as_text, points

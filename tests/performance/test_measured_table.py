@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.api import Plan, Stage
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec
+from sim.hardware.gputypes import gpu_type
 from sim.performance import MeasuredTable, Performance, PerformanceError
 from sim.performance.tables import ANY_PLACEMENT, GAPS, SOURCES, SPREAD, Measurement, Point, Rate
 from sim.performance.tables.gaps import Told, batch_work, gpu_work, tell

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance, PerformanceError
 from sim.performance.graph import GraphBuilder, OperatorGraph
 from sim.performance.memory import (

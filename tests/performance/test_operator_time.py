@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster.gputypes import PRECISIONS, GpuType, HardwareError, catalogue, gpu_type
+from sim.hardware.gputypes import PRECISIONS, GpuType, HardwareError, catalogue, gpu_type
 from sim.performance import MODELS, Performance, PerformanceError
 from sim.performance.calibration import SHIPPED, shipped
 from sim.performance.graph import GraphBuilder, OperatorGraph, Profile

@@ -10,8 +10,8 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import Links
+from sim.hardware.gputypes import gpu_type
 from sim.kernels.overlap import exposed_allreduce_s
 from sim.performance.gpu_links import gang_allreduce_s, gang_exposed_s
 from sim.performance.graph import PerformanceError

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sim.api import Plan, Stage
 from sim.cli.whatif import ask, balanced
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec, Links
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance, PerformanceError
 from sim.performance.gpu_links import gang_allreduce_s
 from sim.performance.memory import CONTEXT_GIB

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sim.api import Plan, Stage
 from sim.cli.whatif import ask, balanced, parse_stage, written
-from sim.cluster.gputypes import HardwareError, gpu_type
+from sim.hardware.gputypes import HardwareError, gpu_type
 from sim.performance import Performance, PerformanceError
 from sim.performance.zoo import zoo_graph
 

@@ -17,9 +17,9 @@ from analysis.run import Run
 from policies.recommend.request.stage_gpus import counts_of, in_stage_order
 from sim.api import Decision, IllegalDecisionError, Part, Placement, Plan, Policy, Stage, View
 from sim.cli.whatif import ask, written
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec, Links
 from sim.engine.simulate import RunResult, simulate
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance, PerformanceError
 from sim.performance.gpu_links import gang_allreduce_s, network_bytes_per_s
 from sim.performance.graph import GraphBuilder, OperatorGraph

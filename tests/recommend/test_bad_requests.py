@@ -16,7 +16,7 @@ from policies.recommend.request.request import Recommendation, Request, Space, b
 from policies.recommend.request.vectors import count_vectors, number_of_vectors
 from policies.recommend.searching.plain import saving
 from sim.api import Plan, Stage
-from sim.cluster.gputypes import catalogue, gpu_type
+from sim.hardware.gputypes import catalogue, gpu_type
 from sim.performance import Performance
 
 PERFORMANCE = Performance()

@@ -17,7 +17,7 @@ from policies.recommend.request.request import Recommendation, Request, Space
 from policies.recommend.searching.all_moves import moves_for
 from policies.recommend.searching.bounds import Bound, _Choices, _Work, lower_bound
 from sim.api import Plan, Stage
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import MODELS, MeasuredTable, Performance
 from sim.performance.tables import Measurement, Point
 from tests.recommend.test_search_method import every_plan

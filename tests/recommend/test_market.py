@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.recommend.market.classes import JobClass
 from policies.recommend.market.gpu_prices import CAP, Market
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.kernels.bidding import clear, costs_per_s, first_move
 
 V100, P100, T4 = (gpu_type(name) for name in ("V100", "P100", "T4"))

@@ -22,7 +22,7 @@ from policies.recommend.request.devices import given as devices_given
 from policies.recommend.request.fleet import Fleet
 from policies.recommend.request.request import Request, Space
 from sim.api import Part
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import MeasuredTable, Performance
 from sim.performance.gpu_links import inside, network_bytes_per_s
 from sim.performance.graph import GraphBuilder

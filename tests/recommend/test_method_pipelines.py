@@ -15,7 +15,7 @@ from policies.recommend.request.fleet import Fleet
 from policies.recommend.request.request import Request, Space
 from policies.recommend.searching.one_type import bytes_per_s, gangs, micro_batch_counts, plans
 from sim.api import Stage
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
 from sim.performance.readers.operators import Op, assemble
 

@@ -18,7 +18,7 @@ from policies.recommend.searching.gather import gather
 from policies.recommend.searching.nofit import leanest, nothing_fits, remedies
 from policies.recommend.searching.plain import on_one_type, saving
 from sim.api import Plan, Stage
-from sim.cluster.gputypes import catalogue, gpu_type
+from sim.hardware.gputypes import catalogue, gpu_type
 from sim.performance import Performance
 
 V100, T4, A100 = (gpu_type(name) for name in ("V100", "T4", "A100"))

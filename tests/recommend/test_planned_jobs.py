@@ -21,9 +21,9 @@ from policies.planning.hetero import Hetero
 from policies.planning.homogeneous import Homogeneous
 from policies.recommend.market.gpu_prices import CAP
 from sim.api import Policy
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec
 from sim.engine.simulate import RunResult, simulate
+from sim.hardware.gputypes import gpu_type
 from sim.performance import MeasuredTable, Performance
 from sim.performance.tables import Measurement, Point
 from sim.settings.config import EngineConfig

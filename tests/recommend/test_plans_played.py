@@ -8,7 +8,7 @@ import pytest
 from policies.recommend.methods import method
 from policies.recommend.request.fleet import Fleet
 from policies.recommend.request.request import Request, Space, by_counts
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance, training
 from tests.performance.twins import Twin
 

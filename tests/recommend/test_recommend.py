@@ -17,7 +17,7 @@ from policies.recommend.request.partition_problem import Problem, blocks_of
 from policies.recommend.request.request import MICRO_BATCHES, undominated
 from policies.recommend.searching.plan_tables import table
 from sim.api import Plan, Stage
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import MODELS, MeasuredTable, Performance, PerformanceError
 from sim.performance.tables import Measurement, Point
 

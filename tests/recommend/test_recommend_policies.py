@@ -11,9 +11,9 @@ from policies.planning.hetero import Hetero
 from policies.planning.homogeneous import Homogeneous
 from policies.recommend.market.classes import Classes
 from sim.api import HetsimError, Jobs, Policy, PolicyError, View
-from sim.cluster.gputypes import gpu_type
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.engine.simulate import simulate
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
 from sim.workload.progress import Modelled
 from traces.assign import ModelChoice, assign

@@ -17,7 +17,7 @@ from policies.recommend.request.request import Recommendation, Request, Space, b
 from policies.recommend.searching.all_moves import moves_for
 from policies.recommend.searching.moves_cuts import balance
 from sim.api import Plan, Stage
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import MeasuredTable, Performance
 from sim.performance.tables import Measurement, Point
 

@@ -18,7 +18,7 @@ from policies.recommend.uncertain_speeds.belief import ACROSS_ERROR, PUBLISHED_E
 from policies.recommend.uncertain_speeds.profiling import Run, runs_of
 from policies.recommend.uncertain_speeds.uncertain import candidates_under, expected_fall, recommend_with_profiling
 from sim.api import Plan, Stage
-from sim.cluster.gputypes import gpu_type
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance, PerformanceError
 
 PERFORMANCE = Performance()

@@ -108,7 +108,7 @@ def test_the_version_of_the_code_is_of_the_files_content(monkeypatch, tmp_path):
     for file, text in {"sim/sweeps/replay.py": "from sim.engine import engine\n", "sim/engine/engine.py": "STEP = 1\n",
                        "sim/other.py": "", "analysis/metrics/__init__.py": "import analysis.run\n",
                        "analysis/run.py": "", "policies/broken.py": "(",
-                       "sim/cluster/gpus.toml": ""}.items():
+                       "sim/hardware/gpus.toml": ""}.items():
         (tmp_path / file).write_text(text)
     monkeypatch.setattr(identity, "ROOT", tmp_path)
     monkeypatch.setattr(identity, "_ROOTS", ("sim/sweeps/replay.py", "analysis/metrics/__init__.py"))
@@ -121,7 +121,7 @@ def test_the_version_of_the_code_is_of_the_files_content(monkeypatch, tmp_path):
         first = version()
         (tmp_path / "sim/other.py").write_text("unused = 1\n")
         assert version() == first
-        for file in ("sim/engine/engine.py", "analysis/run.py", "policies/broken.py", "sim/cluster/gpus.toml"):
+        for file in ("sim/engine/engine.py", "analysis/run.py", "policies/broken.py", "sim/hardware/gpus.toml"):
             (tmp_path / file).write_text("# edited\n")
             assert version() != first, file
             first = version()

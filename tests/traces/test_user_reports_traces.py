@@ -16,8 +16,8 @@ import pytest
 
 from policies.registry import find, make, names
 from sim.api import PolicyError
-from sim.cluster.gputypes import gpu_type
 from sim.engine.simulate import simulate
+from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Modelled

@@ -1,4 +1,4 @@
-"""GPU types: from the words of the logs to the names of the catalogue (sim/cluster/gpus.toml), in one written map.
+"""GPU types: from the words of the logs to the names of the catalogue (sim/hardware/gpus.toml), in one written map.
 
 Names that an operator made up to hide a type (G2, GPU-series-1) stand for nothing that is known, and stay as they are.
 """

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.cluster.gputypes import HardwareError, gpu_type
+from sim.hardware.gputypes import HardwareError, gpu_type
 from sim.performance.graph import PerformanceError
 
 ANY_PLACEMENT = 0

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from analysis.audit.facts import Facts, Finding, Violation
+from analysis.run.facts import Facts, Finding, Violation
 from sim.results.schema import JOBS, within
 
 _EARLIEST_S, _LATEST_S = within(JOBS.field("submit_s")) or (0.0, 0.0)

@@ -47,7 +47,7 @@ class LinkClass:
 @cache
 def link_classes() -> Mapping[str, LinkClass]:
     """The classes that hetsim knows, by name."""
-    table = tomllib.loads(files("sim.cluster").joinpath("links.toml").read_text("utf-8"))
+    table = tomllib.loads(files("sim.hardware").joinpath("links.toml").read_text("utf-8"))
     return {name: LinkClass(**{"name": name, **entry}) for name, entry in table["link"].items()}
 
 

@@ -1,9 +1,8 @@
-"""One run, loaded from its folder: five tables, the settings, the timing. All of `analysis` starts here."""
+"""One run: its five tables, the settings, the timing, and what is derived from them once."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,16 +12,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from sim.results.schema import FILES, READABLE
 from traces.errors import HetsimError, did_you_mean
 
 FINISHED = ("done", "killed", "failed")
 """States of jobs that ran to their recorded end."""
-DEEPEST = 50
-"""Levels of nesting in run.json: more than any writer makes, less than what a reader's recursion bears."""
-
 MOST_COMPARED = 20_000
 """Among more ids the nearest to a wrong one is not looked for: that takes longer than a user waits."""
 
@@ -186,57 +180,6 @@ def explode(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     return row.to_numpy().astype(np.int64), value.to_numpy(zero_copy_only=False)
 
 
-def load_run(path: str | Path, check: bool = True) -> Run:
-    """Load a run folder; what is loaded keeps the laws of form (`analysis.audit.form`).
-
-    Parameters
-    ----------
-    check : bool
-        False: read what can be read, for who examines the laws (the audit).
-
-    Raises
-    ------
-    RunError
-        No such folder, a missing or damaged file, a missing column or one of another type, another schema version;
-        with `check` a broken law of form: a null, a number that is not finite or out of range, an unknown word, job,
-        node or GPU, a job twice, a time out of order, a key of run.json of another type. The message names the file,
-        the column and row or the key, and what to do.
-    """
-    folder = Path(path)
-    if not folder.is_dir():
-        raise RunError(
-            "no such run folder", where=str(folder), todo="Name a folder that `hetsim run` has written."
-        )
-    info = _read_json(folder / "run.json")
-    if str(info.get("schema_version")) not in READABLE:
-        raise RunError(
-            "results of another schema version",
-            where=str(folder / "run.json"),
-            got=info.get("schema_version"),
-            allowed=", ".join(READABLE),
-            todo="Read it with the version that wrote it, or run it again.",
-        )
-    timing = _read_json(folder / "timing.json") if (folder / "timing.json").exists() else {}
-    run = Run(folder, {name: _read_table(folder, name) for name in FILES}, info, timing)
-    if check:
-        _refuse_malformed(run)
-    return run
-
-
-def _refuse_malformed(run: Run) -> None:
-    from analysis.audit.form import malformed  # the laws are about runs: they import this module
-
-    found = malformed(run)
-    if found is not None:
-        raise RunError(
-            found.text,
-            where=str(run.path / found.where) + (f", {found.place}" if found.place else ""),
-            got=found.got,
-            allowed=found.allowed,
-            todo=f"The file was damaged or edited: run it again. The broken law is {found.law!r} (see `hetsim audit`).",
-        )
-
-
 def wishes(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """What jobs say of GPU types: int64 [jobs], each job's wish; bool [wishes, types], what it allows.
 
@@ -259,75 +202,3 @@ def labels(runs: Sequence[Run]) -> list[str]:
             break
         names = [w if names.count(n) > 1 else n for n, w in zip(names, wider, strict=True)]
     return names
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text("utf-8"))
-    except FileNotFoundError:
-        raise _missing(file) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunError(
-            "not readable as JSON", where=str(file), got=str(error), todo="Run it again."
-        ) from None
-    if not isinstance(content, dict):
-        raise RunError("not a JSON object", where=str(file), got=type(content).__name__, todo="Run it again.")
-    layer: list[Any] = [content]
-    for _ in range(DEEPEST):
-        layer = [entry for part in layer for entry in _entries(part)]
-    if layer:
-        raise RunError("nested too deeply", where=str(file), allowed=f"{DEEPEST} levels", todo="Run it again.")
-    return content
-
-
-def _entries(part: Any) -> Iterable[Any]:
-    return part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-
-
-def _missing(file: Path) -> RunError:
-    return RunError(
-        "file is missing",
-        where=str(file),
-        allowed=", ".join(f"{n}.parquet" for n in FILES) + ", run.json",
-        todo="The run did not finish, or this is no run folder; run it again.",
-    )
-
-
-def _read_table(folder: Path, name: str) -> pa.Table:
-    """One table with exactly the columns of its schema; those that a later version added are null where they lack."""
-    file, schema = folder / f"{name}.parquet", FILES[name]
-    if not file.is_file():
-        raise _missing(file)
-    try:
-        # ParquetFile, not read_table: a folder called 'lr=1' must not become a partition column.
-        with pq.ParquetFile(file) as source:
-            table = source.read()
-        table.validate(full=True)  # text that is no UTF-8, lists that point outside
-    except (pa.ArrowException, OSError) as error:
-        raise RunError(
-            "not readable as Parquet (truncated or damaged)",
-            where=str(file),
-            got=str(error).split("\n")[0],
-            todo="Run it again.",
-        ) from None
-    for field in schema:
-        if field.name not in table.column_names and field.metadata[b"since"]:
-            table = table.append_column(field, pa.nulls(len(table), field.type))
-        if field.name not in table.column_names:
-            raise RunError(
-                f"column {field.name!r} is missing",
-                where=str(file),
-                got=", ".join(table.column_names),
-                allowed=", ".join(schema.names),
-                todo="Run it again.",
-            )
-    try:
-        return table.select(schema.names).cast(schema)
-    except pa.ArrowException as error:
-        raise RunError(
-            "a column has another type",
-            where=str(file),
-            got=str(error).split("\n")[0],
-            allowed="the types of docs/results.md",
-            todo="Run it again.",
-        ) from None

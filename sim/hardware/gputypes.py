@@ -179,7 +179,7 @@ class GpuType:
 @cache
 def catalogue() -> Mapping[str, GpuType]:
     """The GPU types that hetsim knows, by name, at their prices on demand."""
-    table = tomllib.loads(files("sim.cluster").joinpath("gpus.toml").read_text("utf-8"))
+    table = tomllib.loads(files("sim.hardware").joinpath("gpus.toml").read_text("utf-8"))
     types = {}
     for name, entry in table["gpu"].items():
         prices = tuple(Price(**row) for row in entry.get("prices", ()))

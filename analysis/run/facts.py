@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analysis.run import FINISHED, Run, explode
+from analysis.run.one_run import FINISHED, Run, explode
 from traces.errors import HetsimError
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.audit.facts import Facts, Finding, Violation
-from analysis.audit.runjson import settings_typed
-from analysis.run import Run, explode
+from analysis.run.facts import Facts, Finding, Violation
+from analysis.run.one_run import Run, explode
+from analysis.run.runjson import settings_typed
 from sim.results.schema import END_REASONS, FILES, STATES, allowed, nullable, within
 
 

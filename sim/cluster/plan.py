@@ -1,0 +1,95 @@
+"""How one job runs on the GPUs that it gets: a plan of stages and parts, and the placement that carries it.
+
+Below both the interface of policies and the performance model, which speak of the same plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Part:
+    """Replicas of one GPU type in a stage of several: each works on share / replicas of every micro-batch."""
+
+    gpu_type: str
+    gpus: int
+    share: float
+    """Of a micro-batch's samples, in (0, 1]; those of a stage add up to 1."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pipeline stage: consecutive operators of a model, on `gpus` GPUs: gpus / tensor replicas.
+
+    All are of `gpu_type` and get the same number of samples, unless `parts` says otherwise.
+    """
+
+    first_op: int
+    last_op: int
+    """Inclusive."""
+    gpu_type: str
+    gpus: int
+    tensor: int = 1
+    """GPUs that share each operator of a replica (tensor parallelism); they follow each other in the placement."""
+    parts: tuple[Part, ...] = ()
+    """Replicas of several types, in the order of the placement: `gpus` is their sum, `gpu_type` the first one's."""
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """`parts`, or one part with all GPUs where the stage is of one type."""
+        return self.parts or (Part(self.gpu_type, self.gpus, 1.0),)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one job's model runs: stages in order, and micro-batches an iteration. One stage: data parallelism.
+
+    The GPUs of its placement are in this order: stage after stage, in a stage part after part.
+
+    With `chunks` = v > 1 (interleaved 1F1B) there are v p stages, and stage s runs on the GPUs of stage s mod p.
+    """
+
+    stages: tuple[Stage, ...]
+    micro_batches: int = 1
+    iteration_s: float = float("nan")
+    """Predicted time of an iteration, as the planner believed it."""
+    memory_gib: tuple[float, ...] = ()
+    """Peak memory of a GPU of each stage; of several parts, of that which comes nearest to its GPU's limit."""
+    schedule: str = ""
+    """'1f1b', 'gpipe', 'interleaved' or 'async'; empty: that of the performance model."""
+    chunks: int = 1
+    """Stages that each GPU runs (interleaved 1F1B)."""
+    recompute: bool = False
+    """Backward computes each block's activations again instead of keeping them."""
+    zero: int = 0
+    """Stage of ZeRO: 1 shards the optimizer's state over a stage's replicas, 2 gradients too, 3 weights too."""
+    order: tuple[int, ...] = ()
+    """All operators in another topological order than the graph's; `first_op` and `last_op` are then positions in it.
+
+    So the stages may be any chain of down-sets of the graph.
+    """
+
+    @property
+    def devices(self) -> tuple[Stage, ...]:
+        """The stages that hold GPUs of their own: all of them, unless stages are interleaved."""
+        return self.stages[: len(self.stages) // self.chunks]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of all stages that hold GPUs of their own, in the order of the placement."""
+        return tuple(part for stage in self.devices for part in stage.all_parts)
+
+    @property
+    def num_gpus(self) -> int:
+        return sum(stage.gpus for stage in self.devices)
+
+
+@dataclass(slots=True, eq=False)
+class Placement:
+    """The GPUs that a job gets: int32 cluster GPU numbers, one a slot, in stage order where there is a plan."""
+
+    gpus: np.ndarray
+    plan: Plan | None = None
