@@ -22,7 +22,8 @@ import pyarrow as pa
 from sim.api import HetsimError, Policy, PolicyError
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.timetable import make_timetable
-from sim.engine.engine import Engine, described
+from sim.engine.engine import Engine
+from sim.engine.outcome import described
 from sim.engine.viewsetup import make_view, virtual_clusters
 from sim.results import schema
 from sim.results.recorder import Recorder, jobs_table, nodes_table, write_run

@@ -64,6 +64,7 @@ def make_view(
         estimate_s=estimate_s if policy.needs_estimates else None,
         preemption_overhead_s=config.preemption_overhead_s,
     )
+    view.declare(policy)
     for index in timetable.quotas:
         view.vc_left[index] = timetable.quota_ahead(index)[0]
     return view

@@ -16,7 +16,7 @@ from sim.performance.calibration import Calibration, shipped
 from sim.performance.gpu_links import gang_allreduce_s, gang_lines, stage_link
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.iteration import SCHEDULES, Iteration
-from sim.performance.memory import memory_form
+from sim.performance.memory import GIB, PARAM_BYTES, memory_form
 from sim.performance.operator_time import checked, operator_times_s, source, update_time_s
 from sim.performance.running import Times, graph_sums
 from sim.performance.stage_sites import Places, StageGpus, layout, stages_on
@@ -168,6 +168,15 @@ class Performance:
     def stage_memory_form(self, model: str, first_op: int, last_op: int) -> tuple[float, float, float]:
         """GiB of a stage as  fixed + samples * (passing + in flight * stored),  for any samples and micro-batches."""
         return memory_form(self.graph(model), first_op, last_op, self.value_bytes)
+
+    def state_gib(self, model: str) -> float:
+        """GiB of a model's checkpoint: weights and optimizer, all that it keeps of a parameter but the gradient.
+
+        ``(PARAM_BYTES - value_bytes) × parameters``; NaN of a model that is known by its measured rates alone.
+        """
+        if model in self._measured:
+            return math.nan
+        return (PARAM_BYTES - self.value_bytes) * float(self.graph(model).weight_params.sum()) / GIB
 
     def allreduce_s(
         self,
