@@ -81,6 +81,20 @@ def simulate(
         The policy's declared needs are not met (before anything runs).
     IllegalDecisionError
         The policy asked for something impossible.
+
+    Examples
+    --------
+    Three jobs on two GPUs, first come, first served: job c waits until both GPUs of job a are free.
+
+    >>> from policies.registry import make
+    >>> from sim.cluster.clusterfiles import load_cluster
+    >>> from sim.workload.progress import Recorded
+    >>> trace = Trace.from_columns(
+    ...     {"job_id": ["a", "b", "c"], "submit_s": [0, 0, 10], "duration_s": [100, 50, 20], "num_gpus": [2, 1, 1]})
+    >>> cluster = load_cluster("v100:1x2")
+    >>> result = simulate(trace, cluster, make("fifo"), Recorded(trace, cluster))
+    >>> result.tables["jobs"].select(["job_id", "first_start_s", "end_s"]).to_pylist()[2]
+    {'job_id': 'c', 'first_start_s': 100.0, 'end_s': 120.0}
     """
     config = config or EngineConfig()
     began = time.perf_counter()

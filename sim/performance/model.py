@@ -229,6 +229,18 @@ class Performance:
         ------
         PerformanceError
             An unknown model; a batch, GPUs or racks that are no counts.
+
+        Examples
+        --------
+        Four V100 of one node against two nodes with two each: the gradients cross the network.
+
+        >>> from sim.hardware.gputypes import gpu_type
+        >>> together, apart = (
+        ...     Performance().data_parallel("resnet50", 256, gpu_type("V100"), gang) for gang in [(4,), (2, 2)])
+        >>> together.fits, together.compute_s == apart.compute_s, together.allreduce_s < apart.allreduce_s
+        (True, True, True)
+        >>> f"{together.iteration_s:.3f} s"
+        '0.048 s'
         """
         key = (model, batch_size, id(gpu), gpus_per_node, racks, slots)
         known = self._gangs.get(key) if isinstance(gpus_per_node, tuple) and isinstance(slots, tuple) else None
@@ -277,6 +289,19 @@ class Performance:
         PerformanceError
             Stages that do not cover the model in order, parts that do not add up, an order that is none, GPUs that are
             not the plan's, or values that are no counts.
+
+        Examples
+        --------
+        A pipeline of two stages, on two V100 and on two T4:
+
+        >>> from sim.cluster.clusterfiles import load_cluster
+        >>> from sim.cluster.plan import Stage
+        >>> last = len(Performance().graph("resnet50")) - 1
+        >>> plan = Plan((Stage(0, 79, "V100", 2), Stage(80, last, "T4", 2)), micro_batches=8)
+        >>> gpus = np.arange(4, dtype=np.int32)
+        >>> iteration = Performance().plan("resnet50", 256, plan, gpus, load_cluster("v100:1x2+t4:1x2"))
+        >>> iteration.fits, len(iteration.memory_gib), f"{iteration.iteration_s:.2f} s"
+        (True, 2, '0.10 s')
         """
         if not isinstance(plan, Plan) or not isinstance(cluster, ClusterSpec):
             raise PerformanceError("not a plan on a cluster", got=f"{type(plan).__name__}, {type(cluster).__name__}",

@@ -1,4 +1,5 @@
 """Arrow schemas of a run's files: the one place that names result columns, with unit and meaning as metadata.
+
 And what who writes results and who reads them agree on beside: words, versions, what JSON can hold.
 
 `docs/results.md` is generated from here (`python -m sim.results.schema`). Time is float64 seconds on the trace's own
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from textwrap import wrap
 from typing import Any
 
 import pyarrow as pa
@@ -212,9 +214,12 @@ def markdown() -> str:
         "",
         "Generated from `sim/results/schema.py` by `python -m sim.results.schema > docs/results.md`; do not edit.",
         "",
-        f"Schema version {SCHEMA_VERSION}. A run is a folder with one Parquet file a table, `run.json` (settings, "
-        "seeds, hashes, versions; the same bytes for the same run) and `timing.json` (wall time, peak memory). "
-        "Commands that read a run refuse values outside those given here: the file was damaged or edited.",
+        *wrap(
+            f"Schema version {SCHEMA_VERSION}. A run is a folder with one Parquet file a table, `run.json` (settings, "
+            "seeds, hashes, versions; the same bytes for the same run) and `timing.json` (wall time, peak memory). "
+            "Commands that read a run refuse values outside those given here: the file was damaged or edited.",
+            width=120,
+        ),
     ]
     for name, schema in FILES.items():
         lines += [
