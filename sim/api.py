@@ -247,6 +247,8 @@ class View:
         return np.maximum(self.estimate_s[rows] - self.progress_s(rows), 0.0)
 
 
+DECLARED = ("shares_gpus", "sets_batch", "caps_power", "refuses_jobs", "leases_gpus")
+"""What a policy may say only where it declares it; run.json lists it, and the audit holds the files against it."""
 T = TypeVar("T")
 
 

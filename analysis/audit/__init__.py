@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.audit import accounts, conduct
+from analysis.audit import accounts, conduct, terms_kept
 from analysis.run import Run, form
 from analysis.run.facts import Facts, Finding, Violation
 
@@ -35,6 +35,7 @@ CONDUCT: dict[str, Law] = {
     "rejected jobs never ran and say why": accounts.rejected,
     "unfinished jobs say why": accounts.unfinished,
     "plans match the segments that they began": accounts.plans_match,
+    **terms_kept.LAWS,
 }
 
 

@@ -130,23 +130,12 @@ def _starts(facts: Facts) -> np.ndarray:
 
 
 def gangs_whole(facts: Facts) -> Finding:
-    """A segment has the slots that its job asked for, each of the share asked for.
-
-    Where run.json says `sizes_gangs`, any number of slots from 1 will do.
-    """
-    asked, share = (
-        facts.run.column("jobs", "num_gpus")[facts.job],
-        facts.run.column("jobs", "gpu_milli")[facts.job],
-    )
-    milli, free = facts.run.column("segments", "gpu_milli"), bool(facts.run.info.get("sizes_gangs", False))
-    bad = (milli != share) | (facts.slot_count < 1 if free else facts.slot_count != asked)
+    """A segment has the slots that its job asked for; where run.json says `sizes_gangs`, any number from 1 will do."""
+    asked = facts.run.column("jobs", "num_gpus")[facts.job]
+    bad = facts.slot_count < 1 if facts.run.info.get("sizes_gangs", False) else facts.slot_count != asked
     return Finding(
-        len(bad),
-        "segments",
-        facts.of_segments(
-            bad,
-            lambda i: f"{facts.slot_count[i]} slots of {milli[i]} milli; asked for {asked[i]} of {share[i]}",
-        ),
+        len(bad), "segments",
+        facts.of_segments(bad, lambda i: f"{facts.slot_count[i]} slots; asked for {asked[i]}"),
     )
 
 

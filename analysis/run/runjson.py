@@ -79,6 +79,7 @@ class RunJson(_Part):
     seed: Count | None = None
     one_type_gangs: bool = False
     sizes_gangs: bool = False
+    declares: list[str] = []
     start_s: Time
     end_s: Time
     decisions: Count | None = None

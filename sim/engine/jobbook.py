@@ -234,9 +234,9 @@ class JobBook:
         if self._terms or self._leases:
             agreed, until_s = self._terms.get(row), self._leases.get(row, np.nan)
             if agreed is not None:
-                self._recorder.terms(agreed.batch_size, agreed.cap_w, agreed.power_w, until_s)
+                self._recorder.terms(agreed.batch_size, agreed.cap_w, until_s)
             elif not np.isnan(until_s):
-                self._recorder.terms(0, 0.0, np.nan, until_s)
+                self._recorder.terms(0, 0.0, until_s)
         if view.by_type_s is not None:
             view.by_type_s[row, np.unique(self._ledger.node_type[self._ledger.gpu_node[gpus]])] += now_s - begin
         self._held[row] += now_s - begin

@@ -53,6 +53,7 @@ class Referee:
         self._worker, self._mask = trace.worker_gpus.tolist(), view.jobs.types.tolist()
         self._vc = view.jobs.vc.tolist()
         self._timetable, self.step, self._sizes_gangs = timetable, 0, policy.sizes_gangs
+        self._bounded = policy.sizes_gangs and bool(trace.min_gpus.any() or trace.max_gpus.any())
         self._possible_at = [-1] * len(trace)
         # Of each virtual cluster, and of each kind of gang.
         self._quota = {vc: Limit(timetable.quota(vc), timetable.time_s) for vc in timetable.quotas}
@@ -119,6 +120,8 @@ class Referee:
             self._refuse("a placement is a non-empty int32 array of GPU numbers", now_s, row, gpus)
         if not self._policy.sizes_gangs and gpus.size != self._num_gpus[row]:
             self._refuse("a gang starts whole", now_s, row, gpus.size, self._num_gpus[row])
+        if plan is None and self._bounded:
+            self._check_size(now_s, row, gpus.size)
         bits = type_bits(gpus, self._ledger.gpu_node, self._ledger.node_type)
         if bits < 0:
             self._refuse("no such GPU", now_s, row, gpus.tolist(), f"0 to {self._cluster.num_gpus - 1}")
@@ -139,6 +142,13 @@ class Referee:
         wanted, left = gpus.size * milli, self._vc_left[self._vc[row]]
         if wanted > left:
             self._refuse("the virtual cluster's quota is used up", now_s, row, f"{wanted} milli", f"{left} milli")
+
+    def _check_size(self, now_s: float, row: int, gpus: int) -> None:
+        """A gang whose size the policy chooses keeps to what its job says of sizes."""
+        low, high = int(self._trace.min_gpus[row]), int(self._trace.max_gpus[row])
+        if gpus < low or 0 < high < gpus:
+            allowed = f"{low} to {high}" if low and high else f"{low} or more" if low else f"up to {high}"
+            self._refuse("the job does not run on so many GPUs", now_s, row, gpus, allowed)
 
     def _check_plan(self, now_s: float, row: int, placement: Placement) -> None:
         """Each part's GPUs are of the type that the plan names, and of a type that the job's own wish allows."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sim.api import HetsimError, Policy, PolicyError
+from sim.api import DECLARED, HetsimError, Policy, PolicyError
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.timetable import make_timetable
 from sim.engine.engine import Engine
@@ -159,6 +159,7 @@ def simulate(
         "seed": seed,
         "one_type_gangs": not policy.sizes_gangs,
         "sizes_gangs": policy.sizes_gangs,
+        "declares": [word for word in DECLARED if getattr(policy, word)],
         "start_s": float(trace.submit_s[0]),
         "end_s": outcome.last_s,
         "decisions": outcome.decisions,
