@@ -90,7 +90,7 @@ class Happened:
 
 @dataclass(frozen=True, eq=False)
 class Jobs:
-    """What a scheduler may know of each job (columns, indexed by row). True run times are not among them."""
+    """All that a submission says of each job: read-only columns, indexed by row. True run times are not among them."""
 
     job_id: np.ndarray
     submit_s: np.ndarray
@@ -106,9 +106,30 @@ class Jobs:
     """int32: index of the virtual cluster into `vc_names`."""
     vc_names: tuple[str, ...]
     user: np.ndarray
+    group: np.ndarray
+    """object array: name that jobs submitted as one share, such as a parameter search; '' alone."""
+    recurrence: np.ndarray
+    """object array: the recurring job that this is a run of; '' where none is known."""
+    deadline_s: np.ndarray
+    """float64: when the job should have ended, on the clock of `now_s`; NaN: no deadline."""
+    deadline_kind: np.ndarray
+    """object array: 'strict' (worth nothing once it has passed), 'soft' (worth less), '' where there is no deadline."""
+    priority: np.ndarray
+    """float64: weight of the job, a larger one matters more; 1 where nothing is said."""
+    cpus: np.ndarray
+    """float64: CPU cores asked for, all workers together; NaN: unknown."""
+    memory_gib: np.ndarray
+    """float64: host memory asked for, all workers together, in GiB; NaN: unknown."""
+    min_gpus: np.ndarray
+    max_gpus: np.ndarray
+    """int32: fewest and most slots that the job may be resized to, around num_gpus; both 0: not elastic."""
     model: np.ndarray
     """object array of model names, '' where unknown."""
     batch_size: np.ndarray
+    """int32: samples an iteration, all GPUs together; 0: unknown."""
+    min_batch_size: np.ndarray
+    max_batch_size: np.ndarray
+    """int32: smallest and largest batch that the job may be given, around batch_size; both 0: it is fixed."""
 
     def __len__(self) -> int:
         return len(self.submit_s)

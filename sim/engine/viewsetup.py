@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from sim.performance import Performance
 
 
+AS_SUBMITTED = (
+    "user", "group", "recurrence", "deadline_s", "priority", "cpus", "memory_gib", "min_gpus", "max_gpus", "model",
+    "batch_size", "min_batch_size", "max_batch_size",
+)
+"""Columns that a policy sees as they are in the trace. What is known only afterwards is in none of them."""
+
+
 def make_view(
     trace: Trace,
     cluster: ClusterSpec,
@@ -52,9 +59,8 @@ def make_view(
         types=_type_masks(trace, cluster, truth, policy.sizes_gangs),
         vc=vc,
         vc_names=names,
-        user=trace.user,
-        model=trace.model,
-        batch_size=trace.batch_size,
+        deadline_kind=_deadline_kinds(trace),
+        **{name: _whole(getattr(trace, name)) for name in AS_SUBMITTED},
     )
     view = View(
         jobs,
@@ -79,8 +85,7 @@ def virtual_clusters(trace: Trace) -> tuple[tuple[str, ...], np.ndarray]:
 def _check_needs(trace: Trace, policy: Policy, performance: Performance | None, estimate_s: np.ndarray | None) -> None:
     where = f"policy {policy.name!r}, trace {trace.provenance.source}"
     for column in policy.needs_columns:
-        default = BY_NAME[column].default
-        if all(v == default or v is None or v != v for v in getattr(trace, column).tolist()):  # noqa: PLR0124 - NaN
+        if not BY_NAME[column].said(getattr(trace, column)):
             raise PolicyError(f"the policy needs column {column!r}, which this trace does not have", where=where)
     if policy.needs_performance and performance is None:
         raise PolicyError(
@@ -90,6 +95,24 @@ def _check_needs(trace: Trace, policy: Policy, performance: Performance | None, 
         )
     if policy.needs_estimates and estimate_s is None:
         raise PolicyError("the policy needs run-time estimates, and this run gives none", where=where)
+
+
+def _whole(column: np.ndarray) -> np.ndarray:
+    """The column, read-only. Numbers lie side by side, even one that all jobs share: kernels expect that layout."""
+    column = column if column.dtype == object else np.ascontiguousarray(column)
+    column.flags.writeable = False
+    return column
+
+
+def _deadline_kinds(trace: Trace) -> np.ndarray:
+    """'strict' or 'soft' for each job with a deadline, '' for the others: the blank kind is strict."""
+    kind = trace.deadline_kind
+    bound = ~np.isnan(trace.deadline_s)
+    if not bound.any():
+        return kind
+    kinds = np.where(bound & (kind == ""), "strict", kind).astype(object)
+    kinds.flags.writeable = False
+    return kinds
 
 
 def _type_masks(trace: Trace, cluster: ClusterSpec, truth: Truth, sizes_gangs: bool) -> np.ndarray:
