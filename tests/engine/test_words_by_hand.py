@@ -66,7 +66,7 @@ class Says(Policy):
 
     def decide(self, view: View) -> Decision:
         self.seen.append((view.now_s, view.happened))
-        said = self.at.get(view.now_s)
+        said = self.at.pop(view.now_s, None)  # once: an instant may have several decisions
         decision = said(view) if said else Decision()
         later = [time for time in self.at if time > view.now_s]
         if decision.wake_s is None:
