@@ -188,6 +188,7 @@ def _usd(text: str) -> float:
 
 
 def _space(asked: Question, schedules: tuple[str, ...]) -> Space:
+    from policies.recommend.methods import reorders
     from policies.recommend.request.request import Space
     from sim.performance.iteration import SCHEDULES
 
@@ -202,7 +203,7 @@ def _space(asked: Question, schedules: tuple[str, ...]) -> Space:
     return Space(
         micro_batches=counts(asked.micro_batches, "--micro-batches"), schedules=("", *schedules[1:]),
         tensor=counts(asked.tensor, "--tensor", most=1024), recompute=RECOMPUTE[asked.recompute],
-        zero=counts(asked.zero, "--zero", 0, 3), mixed=asked.mixed, orders="branches" in asked.methods,
+        zero=counts(asked.zero, "--zero", 0, 3), mixed=asked.mixed, orders=any(map(reorders, methods(asked))),
     )
 
 
