@@ -240,20 +240,21 @@ def _gpus(asked: Question) -> tuple[Any, list[GpuType], list[int], list[int]]:
     return None, types, [n for _, n in found], _sizes(asked, types, [NODE_GPUS] * len(types))
 
 
-def type_counts(text: str) -> list[tuple[GpuType, int]]:
-    """`V100:16,T4` as types and counts."""
+def type_counts(text: str, default: int = RENTED) -> list[tuple[GpuType, int]]:
+    """`V100:16,T4` as types and counts; `default` where none is given."""
     from sim.hardware.gputypes import gpu_type
 
     found: dict[str, tuple[GpuType, int]] = {}
     for one in text.split(","):
         match = re.fullmatch(r"\s*([\w.-]+)\s*(?::\s*(\d{1,12}))?\s*", one, re.ASCII)
-        if match is None or not 1 <= int(match[2] or RENTED) <= MOST_GPUS:
+        if match is None or not 1 <= int(match[2] or default) <= MOST_GPUS:
             raise refused("not GPUs", "--gpus", one.strip(), f"TYPE:COUNT or TYPE, by commas; a count from 1 to "
-                          f"{MOST_GPUS:,}", "V100:16,T4 are 16 V100 and as many T4 as are worth renting, up to 64.")
+                          f"{MOST_GPUS:,}", "V100:16,T4 are 16 V100 and "
+                          + (f"as many T4 as are worth renting, up to {RENTED}." if default == RENTED else "one T4."))
         gpu = gpu_type(match[1])
         if gpu.name in found:
             raise refused("a GPU type is named twice", "--gpus", gpu.name, "each type once", "Add up its counts.")
-        found[gpu.name] = gpu, int(match[2] or RENTED)
+        found[gpu.name] = gpu, int(match[2] or default)
     return list(found.values())
 
 
