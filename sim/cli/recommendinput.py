@@ -165,7 +165,7 @@ def limits(asked: Question) -> Limits:
     from policies.recommend.request.objective import Limits
 
     times_best, time_s = _within(asked.within) if asked.within is not None else (None, None)
-    usd = _usd(asked.budget) / (asked.iterations or 1) if asked.budget is not None else None
+    usd = usd_of(asked.budget, "--budget") / (asked.iterations or 1) if asked.budget is not None else None
     return Limits(times_best, time_s, usd)
 
 
@@ -178,11 +178,12 @@ def _within(text: str) -> tuple[float | None, float | None]:
     return (value, None) if match[3][0] == "x" else (None, value * UNITS_S[match[3]])
 
 
-def _usd(text: str) -> float:
+def usd_of(text: str, option: str) -> float:
+    """`3usd` as a number."""
     match = re.fullmatch(NUMBER + r"\s*usd", text.strip(), re.ASCII | re.IGNORECASE)
     value = float(f"{match[1]}e{match[2] or 0}") if match else 0.0
     if not 0 < value < math.inf:
-        raise refused("not a budget", "--budget", text, "an amount with its currency, as 3usd (others: give --prices "
+        raise refused("not a budget", option, text, "an amount with its currency, as 3usd (others: give --prices "
                       "in USD)")
     return value
 
