@@ -191,7 +191,7 @@ def _plan_table(said: Mapping[str, Any]) -> Table:
 
 def _runs_table(said: Mapping[str, Any]) -> Table:
     """Each run: cost, worth, what to do, and what it is to measure."""
-    table = new_table("run on", "samples", "takes", "costs", "gain of it alone", "", "modelled seconds of a step by kind",
+    table = new_table("run on", "samples", "takes", "costs", "gain of it alone", "", "modelled seconds by kind",
                       title=f"Profiling runs, for {said['iterations']:,} iterations")  # fmt: skip
     for run in said["runs"]:
         worth = "" if run["worth"] is None else f"{run['worth']:,.4g} {'s' if said['objective'] == 'time' else 'USD'}"

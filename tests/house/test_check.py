@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,17 @@ def test_files_have_a_length_and_the_engine_a_shorter_one(tree):
 def test_lines_of_prose_have_a_width_but_not_those_of_tables_and_code(tree):
     page = f"{'a' * 140}\n| {'b' * 150} |\n```\n{'c' * 150}\n```\n{'d' * 141}\n"
     assert tree({"docs/page.md": page}).wide() == ["docs/page.md:6: 141 characters"]
+
+
+def test_imports_that_pages_show_can_be_made():
+    shown = set()
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        shown |= set(re.findall(r"^\s*from ((?:sim|policies|traces|analysis)[\w.]*) import ([\w, ]+)$",
+                                page.read_text("utf-8"), re.MULTILINE))  # fmt: skip
+    assert shown
+    for module, names in sorted(shown):
+        for name in names.split(", "):
+            assert hasattr(importlib.import_module(module), name), f"from {module} import {name}"
 
 
 @pytest.mark.parametrize("law", House(ROOT).laws(), ids=lambda law: law.what)
