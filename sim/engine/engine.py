@@ -20,6 +20,7 @@ import numpy as np
 
 from sim.api import Decision, HetsimError, IllegalDecisionError, Placement, Policy, PolicyError, View
 from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.tenants import TenantLedger
 from sim.cluster.timetable import Timetable
 from sim.engine.clock import LATE, Clock
 from sim.engine.jobbook import JobBook
@@ -73,6 +74,7 @@ class Engine:
         ledger: Ledger,
         timetable: Timetable,
         *,
+        tenants: TenantLedger | None = None,
         seed: int = 0,
         on_progress: Callable[[int, float], None] | None = None,
     ) -> None:
@@ -84,8 +86,8 @@ class Engine:
         self._timetable, self._quota = timetable, dict(timetable.quotas_at(0))
         for vc, milli in self._quota.items():
             view.vc_left[vc] = milli
-        self._book = JobBook(trace, truth, config, recorder, view, ledger)
-        self._referee = Referee(trace, cluster, policy, truth, view, ledger, self._book.vc_left, timetable)
+        self._book = JobBook(trace, truth, config, recorder, view, ledger, tenants)
+        self._referee = Referee(trace, cluster, policy, truth, view, ledger, self._book.vc_left, timetable, tenants)
         self._neighbours = neighbours(trace, truth, cluster, config)
         self._outages = Outages(
             cluster, self._clock, ledger, config, seed, timetable, self._on_node_down, self._on_step, self._ask
