@@ -266,6 +266,7 @@ def cases() -> tuple[Case, ...]:
     crowd = zip(rng.integers(0, 2000, 40), rng.integers(1, 600, 40), rng.choice([1, 1, 2, 4, 8], 40),
                 strict=True)
     quota = {**BRISK, "quotas": {"a": 2}}
+    promise = {**BRISK, "guarantees": {"a": 4, "b": 4}}
     failing = {**BRISK, "mtbf_h": 0.2, "repair_h": 0.05, "checkpoint_interval_s": 60.0}
     wide = Case("wider than the cluster", one, _columns((0, 50, 1), (1, 20, 400), gpu_milli=[1000, 900]),
                 impossible=frozenset({"1"}))
@@ -284,6 +285,8 @@ def cases() -> tuple[Case, ...]:
         Case("a long idle gap", one, _columns((0, 10, 4), (1e6, 10, 4))),
         Case("quotas of virtual clusters", two,
              _columns((0, 50, 2), (0, 50, 2), (0, 50, 2), (1, 10, 4), vc=["a", "a", "b", "b"]), quota),
+        Case("guarantees of virtual clusters", two, _columns((0, 50, 4), (0, 50, 4), (1, 10, 4),
+                                                             vc=["a", "a", "b"]), promise),
         Case("GPU types asked for", mixed,
              _columns(*[(0, 50, 2)] * 3, (0, 50, 1), gpu_type=["T4", "T4", "V100", "v100|t4"])),
         Case("failed attempts", one,

@@ -14,6 +14,7 @@ import numpy as np
 
 from sim.cluster.plan import Part, Placement, Plan, Stage
 from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.tenants import Tenants
 from sim.kernels.service import attained, first_to_reach, progress
 from sim.performance import Performance
 from traces.errors import HetsimError, did_you_mean
@@ -31,6 +32,7 @@ __all__ = [
     "Policy",
     "PolicyError",
     "Stage",
+    "Tenants",
     "View",
     "param",
 ]
@@ -154,6 +156,8 @@ class View:
         Running job `row` holds the GPUs slots[slot_at[row] : slot_at[row] + slot_n[row]] (`gpus_of`).
     vc_left : int64 array
         GPUs (in milli) that each virtual cluster may still take; huge where there is no quota.
+    tenants : Tenants
+        Guarantees and ceilings of all queues, by type, and what each holds. Only if the policy `knows_tenants`.
     estimate_s : float64 array
         Believed run time of each job on its reference GPUs (NaN: unknown). Only if the policy `needs_estimates`.
     performance : Performance or None
@@ -171,6 +175,7 @@ class View:
         performance: Performance | None = None,
         estimate_s: np.ndarray | None = None,
         preemption_overhead_s: float = 0.0,
+        tenants: Tenants | None = None,
     ) -> None:
         n = len(jobs)
         self.now_s = -np.inf
@@ -178,7 +183,7 @@ class View:
         self.free_milli, self.idle, self.type_idle = ledger.free_milli, ledger.idle, ledger.type_idle
         self.performance = performance
         self.preemption_overhead_s = preemption_overhead_s
-        self._estimate_s = estimate_s
+        self._estimate_s, self._tenants = estimate_s, tenants
         self.queued = np.empty(0, dtype=np.int32)
         self.queued_key = np.empty(0, dtype=np.float64)
         self.running = np.empty(0, dtype=np.int32)
@@ -246,6 +251,12 @@ class View:
         slots = self.slot_n[row]
         return int(np.rint(1000.0 * self.slots_gpu[row] / slots)) if slots else int(self.jobs.gpu_milli[row])
 
+    @property
+    def tenants(self) -> Tenants:
+        if self._tenants is None:
+            raise PolicyError("the policy reads the tenants without declaring knows_tenants = True")
+        return self._tenants
+
     def attained_s(self, rows: np.ndarray) -> np.ndarray:
         """Time that each job has held its GPUs until now, in s."""
         return attained(rows, self.now_s, self.held_s, self.begin_s, self._one)
@@ -312,6 +323,8 @@ class Policy(ABC):
     """Plans with `view.performance`: jobs must have a model."""
     needs_columns: ClassVar[tuple[str, ...]] = ()
     """Trace columns that must not be at their default throughout."""
+    knows_tenants: ClassVar[bool] = False
+    """Reads `view.tenants`, and keeps to quotas by GPU type and of outer queues; else they are refused before a run."""
     sizes_gangs: ClassVar[bool] = False
     """Chooses the GPU count itself: the request is advice, and a gang may span GPU types by plan. Without a plan a gang
     of any size is data parallel; a job that says `max_gpus` bounds it."""

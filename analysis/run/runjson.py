@@ -52,6 +52,7 @@ class _Work(_Part):
 
 class _Settings(_Part):
     quotas: dict[str, Quota] | None = None
+    guarantees: dict[str, Quota] | None = None
 
 
 class _Timetable(_Part):

@@ -9,6 +9,7 @@ import pandas as pd
 
 from sim.api import Jobs, Policy, PolicyError, View
 from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.tenants import TenantLedger, is_plain, make_tenants
 from sim.cluster.timetable import Timetable
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
@@ -37,6 +38,7 @@ def make_view(
     *,
     performance: Performance | None = None,
     estimate_s: np.ndarray | None = None,
+    tenants: TenantLedger | None = None,
 ) -> View:
     """Build the view of a run. Before the run begins, `vc_left` is the largest quota that each virtual cluster has.
 
@@ -69,6 +71,7 @@ def make_view(
         performance=performance if policy.needs_performance else None,
         estimate_s=estimate_s if policy.needs_estimates else None,
         preemption_overhead_s=config.preemption_overhead_s,
+        tenants=None if tenants is None else tenants.reading(),
     )
     view.declare(policy)
     for index in timetable.quotas:
@@ -80,6 +83,35 @@ def virtual_clusters(trace: Trace) -> tuple[tuple[str, ...], np.ndarray]:
     """Names of the virtual clusters, sorted, and int32 [jobs], the index of each job's."""
     vc, names = pd.factorize(trace.vc, sort=True)
     return tuple(names.tolist()), vc.astype(np.int32)
+
+
+def tenants_of(
+    trace: Trace, cluster: ClusterSpec, config: EngineConfig, policy: Policy, timetable: Timetable
+) -> TenantLedger | None:
+    """The queues of a run; None where the policy knows no tenants: plain quotas then are all that binds.
+
+    Raises
+    ------
+    ConfigError
+        Guarantees or quotas that do not fit each other, the trace or the cluster.
+    PolicyError
+        Quotas by GPU type or of outer queues, under a policy that knows no tenants.
+    """
+    if not policy.knows_tenants and not config.guarantees and not config.quotas:
+        return None
+    names, vc = virtual_clusters(trace)
+    tenants = make_tenants(cluster, names, vc, config, dict(timetable.quotas_at(0)))
+    if policy.knows_tenants:
+        return tenants
+    for name in config.quotas:
+        if not is_plain(name, names):
+            raise PolicyError(
+                "the policy knows no tenants: it keeps to quotas of virtual clusters only",
+                where=f"policy {policy.name!r}, setting 'engine.quotas'", got=name,
+                allowed="virtual clusters with no queue in them, without a GPU type",
+                todo="Take a policy that knows tenants, such as capacity.",
+            )
+    return None
 
 
 def _check_needs(trace: Trace, policy: Policy, performance: Performance | None, estimate_s: np.ndarray | None) -> None:
