@@ -7,13 +7,17 @@ whose arrays are the engine's own, read-only, never copied. A job is a row numbe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
 
 from sim.cluster.plan import Part, Placement, Plan, Stage
+from sim.cluster.scratch import Gang, Scratch
 from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.target import Counts, steps_toward
+from sim.kernels.ledger import give_held
 from sim.kernels.service import attained, first_to_reach, progress
 from sim.performance import Performance
 from traces.errors import HetsimError, did_you_mean
@@ -21,6 +25,7 @@ from traces.errors import HetsimError, did_you_mean
 __all__ = [
     "ClusterSpec",
     "Decision",
+    "Gang",
     "HetsimError",
     "IllegalDecisionError",
     "Jobs",
@@ -29,6 +34,7 @@ __all__ = [
     "Plan",
     "Policy",
     "PolicyError",
+    "Scratch",
     "Stage",
     "View",
     "param",
@@ -50,7 +56,7 @@ class Decision:
     """What to change now. Whatever is not named stays as it is.
 
     Stops and rejections come first, then the old GPUs of moved jobs are freed, then moves and starts take theirs in the
-    order given. `wake_s` asks for a decision at that time even if nothing happens before; a later decision replaces it.
+    order given.
     """
 
     start: list[tuple[int, Placement]] = field(default_factory=list)
@@ -63,6 +69,31 @@ class Decision:
     rekey: list[int] = field(default_factory=list)
     """Queued jobs whose key has changed after all (aging, promotion): the engine asks for it anew."""
     wake_s: float | None = None
+    """Alarm: decide at that time even if nothing happens before. There is one: each decision replaces the alarm of the
+    one before, and None means that there is none."""
+
+    @classmethod
+    def toward(
+        cls, view: View, target: Mapping[int, Placement | Counts], rule: str = "consolidate", *,
+        wake_s: float | None = None,
+    ) -> Decision:
+        """The fewest commands that lead to a whole target: what each job should hold from now on.
+
+        `target` gives the rows that run from now on, each with a placement or with GPUs by type (name or index of the
+        type: count). A running job that is not in it is stopped; one that has what it should have stays where it is;
+        others move, and waiting ones start. Counts are placed by `rule` in the order of the target, on all GPUs but
+        those of named placements and of jobs that stay; of several types they get GPUs in the order of
+        `cluster.types`. Counts that cannot be placed leave a running job as it is where nobody took its GPUs, else
+        stop it; a waiting job waits.
+
+        Raises
+        ------
+        HetsimError
+            A GPU type that the cluster does not have, or a count below 0.
+        """
+        held = {row: view.placement(row) for row in view.running.tolist()}
+        stop, move, start = steps_toward(target, held, view.scratch(view.running), view.cluster, rule)
+        return cls(start=start, stop=stop, move=move, wake_s=wake_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +139,8 @@ class View:
         Free share of each GPU, wholly free GPUs of each node, of each type. Read-only.
     slots, slot_at, slot_n : int32, int64, int32 arrays
         Running job `row` holds the GPUs slots[slot_at[row] : slot_at[row] + slot_n[row]] (`gpus_of`).
+    plans : dict of Plan
+        The plan of each running job that has one, by row.
     vc_left : int64 array
         GPUs (in milli) that each virtual cluster may still take; huge where there is no quota.
     estimate_s : float64 array
@@ -150,7 +183,32 @@ class View:
         self.speed = np.zeros(n)
         self.overhead_s = np.zeros(n)
         self.slots_gpu = np.zeros(n)
+        self.plans: dict[int, Plan] = {}
         self._one = np.ones(n)
+        self._state, self._shape = ledger.state, ledger.shape
+        # Own, writable copies: to Numba a read-only array is another type, and kernels would compile twice.
+        columns = (jobs.num_gpus, jobs.gpu_milli, jobs.worker_gpus, jobs.types, jobs.vc)
+        self._gangs = tuple(column.copy() for column in columns)
+
+    @property
+    def held(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`slots`, `slot_at` and `slot_n`, as kernels want them."""
+        return self.slots, self.slot_at, self.slot_n
+
+    def scratch(self, without: Sequence[int] | np.ndarray = ()) -> Scratch:
+        """What would be free if the running jobs `without` were not there (default: what is free), as a copy.
+
+        A policy takes from it and gives to it while it decides, so that what it starts does not collide.
+        """
+        scratch = Scratch(self._state, self.vc_left, self._shape, self._gangs)
+        if len(without):
+            gangs, vc_left, state, shape = scratch.arrays
+            give_held(np.asarray(without, dtype=np.int32), self.held, gangs, vc_left, state, shape)
+        return scratch
+
+    def placement(self, row: int) -> Placement:
+        """What a running job holds; its GPUs are a view of `slots`."""
+        return Placement(self.gpus_of(row), self.plans.get(row))
 
     def gpus_of(self, row: int) -> np.ndarray:
         """GPUs that a running job holds, one a slot; empty where it does not run."""

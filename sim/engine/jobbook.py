@@ -79,6 +79,7 @@ class JobBook:
         self._running[count], self._running_at[row] = row, count
         self.gpus[row] = gpus
         if placement.plan is not None:
+            view.plans[row] = placement.plan
             self._recorder.plan(row, now_s, placement.plan, self._truth.iteration_s(row, rate))
         return self._end_s(row)
 
@@ -182,6 +183,8 @@ class JobBook:
         view.served_s[row] = kept / self._reference[row]
         view.begin_s[row] = np.nan
         view.slot_n[row] = 0
+        if view.plans:
+            view.plans.pop(row, None)
         # The last of the running rows fills the gap.
         at, last = self._running_at.pop(row), len(self.gpus)
         if at < last:
