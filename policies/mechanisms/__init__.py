@@ -7,5 +7,6 @@ All place gangs by one of the rules of `sim.kernels.placement`: count, first-fit
 from policies.mechanisms.ordered import Ordered
 from policies.mechanisms.placing import Placing, nothing_to_do
 from policies.mechanisms.preemptive import Preemptive
+from policies.mechanisms.rounds import Rounds
 
-__all__ = ["Ordered", "Placing", "Preemptive", "nothing_to_do"]
+__all__ = ["Ordered", "Placing", "Preemptive", "Rounds", "nothing_to_do"]
