@@ -157,6 +157,7 @@ class Ledger:
     free_milli : int32 [GPUs], free share of each GPU; 0 on a node that is down.
     idle : int32 [nodes], GPUs of a node that are wholly free.
     type_idle : int32 [types], the same by type.
+    state, shape : these three, and the cluster's arrays, as the kernels want them (`sim.kernels.ledger`).
     """
 
     def __init__(self, cluster: ClusterSpec) -> None:
@@ -166,17 +167,19 @@ class Ledger:
         self.type_idle = cluster.gpus_by_type().astype(np.int32)
         # Own, writable copies: to Numba a read-only array is another type, and kernels would compile twice.
         self.gpu_node, self.node_type = cluster.gpu_node.copy(), cluster.node_type.copy()
+        self.shape = (cluster.node_first.copy(), self.node_type, cluster.node_gpus.copy(), self.gpu_node)
+        self.state = (self.free_milli, self.idle, self.type_idle)
 
     def take(self, gpus: np.ndarray, milli: int) -> int:
         """Take `milli` of each GPU listed (a GPU listed twice gives twice).
 
         Returns -1, or the position of the first GPU that has less than that free (then nothing is taken).
         """
-        return int(take(gpus, milli, self.free_milli, self.idle, self.type_idle, self.gpu_node, self.node_type))
+        return int(take(gpus, milli, self.state, self.shape))
 
     def give(self, gpus: np.ndarray, milli: int) -> None:
         """Return what `take` took."""
-        give(gpus, milli, self.free_milli, self.idle, self.type_idle, self.gpu_node, self.node_type)
+        give(gpus, milli, self.state, self.shape)
 
     def count_by_type(self, gpus: np.ndarray) -> dict[int, int]:
         """How many of some GPUs are of each type, for the types among them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.api import Plan, View
+from sim.api import Placement, View
 from sim.cluster.spec import Ledger
 from sim.cluster.tenants import TenantLedger
 from sim.engine.terms import Agreed
@@ -70,7 +70,7 @@ class JobBook:
     # -- start --------------------------------------------------------------------------------------------------------
 
     def launch(
-        self, row: int, gpus: np.ndarray, plan: Plan | None, rate: float, now_s: float, agreed: Agreed | None
+        self, row: int, gpus: np.ndarray, placement: Placement, rate: float, now_s: float, agreed: Agreed | None
     ) -> float:
         """Note that a job runs from now on, on GPUs that the ledger has given; returns when it will end."""
         view, milli = self._view, self._asked_milli[row]
@@ -93,9 +93,11 @@ class JobBook:
             self._running = np.concatenate((self._running, np.empty_like(self._running)))
         self._running[count], self._running_at[row] = row, count
         self.gpus[row] = gpus
-        if plan is not None:
+        if placement.has_terms or placement.plan is not None:
+            view.placed[row] = placement
+        if placement.plan is not None:
             per_iteration = 1.0 if agreed is None else agreed.per_iteration
-            self._recorder.plan(row, now_s, plan, self._truth.iteration_s(row, rate / per_iteration))
+            self._recorder.plan(row, now_s, placement.plan, self._truth.iteration_s(row, rate / per_iteration))
         return self._end_s(row)
 
     def _restart_s(self, row: int) -> float:
@@ -229,6 +231,8 @@ class JobBook:
         view.served_s[row] = kept / self._reference[row]
         view.begin_s[row] = np.nan
         view.slot_n[row] = 0
+        if view.placed:
+            view.placed.pop(row, None)
         # The last of the running rows fills the gap.
         at, last = self._running_at.pop(row), len(self.gpus)
         if at < last:
