@@ -29,7 +29,7 @@ class World:
         self.ledger = Ledger(cluster)
         self.jobs = Jobs(
             np.arange(n).astype(str).astype(object), np.zeros(n), num_gpus, milli, worker, num_gpus * milli / 1000.0,
-            np.array([g.types for g in gangs], dtype=np.uint64), vc, ("a", "b"), np.array([""] * n),
+            np.array([g.types for g in gangs], dtype=np.uint64), vc, ("a", "b"),
             **{name: BY_NAME[name].defaults(n) for name in ("deadline_kind", *AS_SUBMITTED)},
         )
         self.view = View(self.jobs, cluster, self.ledger)
