@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sim.cluster.maintenance import Window
 from sim.cluster.plan import Part, Placement, Plan, Stage
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.kernels.service import attained, first_to_reach, progress
@@ -31,6 +32,7 @@ __all__ = [
     "PolicyError",
     "Stage",
     "View",
+    "Window",
     "param",
 ]
 
@@ -105,7 +107,8 @@ class View:
     running : int32 array
         Rows that run, in no particular order (the same one in each run).
     free_milli, idle, type_idle : int32 arrays
-        Free share of each GPU, wholly free GPUs of each node, of each type. Read-only.
+        Free share of each GPU, wholly free GPUs of each node, of each type. Read-only. A GPU that is drained or out
+        for maintenance has less than nothing free, even if all that is held of it were given back.
     slots, slot_at, slot_n : int32, int64, int32 arrays
         Running job `row` holds the GPUs slots[slot_at[row] : slot_at[row] + slot_n[row]] (`gpus_of`).
     vc_left : int64 array
@@ -135,6 +138,7 @@ class View:
         self.performance = performance
         self.preemption_overhead_s = preemption_overhead_s
         self._estimate_s = estimate_s
+        self.announced: list[Window] | None = None
         self.queued = np.empty(0, dtype=np.int32)
         self.queued_key = np.empty(0, dtype=np.float64)
         self.running = np.empty(0, dtype=np.int32)
@@ -162,6 +166,13 @@ class View:
         if self._estimate_s is None:
             raise PolicyError("the policy reads run-time estimates without declaring needs_estimates = True")
         return self._estimate_s
+
+    @property
+    def maintenance(self) -> tuple[Window, ...]:
+        """Maintenance windows that are known by now and not over. Only if the policy `knows_maintenance`."""
+        if self.announced is None:
+            raise PolicyError("the policy reads maintenance windows without declaring knows_maintenance = True")
+        return tuple(window for window in self.announced if window.up_s > self.now_s)
 
     def attained_s(self, rows: np.ndarray) -> np.ndarray:
         """Time that each job has held its GPUs until now, in s."""
@@ -216,6 +227,8 @@ class Policy(ABC):
     """Reads `view.estimate_s` (run times: the run is marked with the kind of estimate used)."""
     needs_performance: ClassVar[bool] = False
     """Plans with `view.performance`: jobs must have a model."""
+    knows_maintenance: ClassVar[bool] = False
+    """Reads `view.maintenance`, and is asked when a window becomes known."""
     needs_columns: ClassVar[tuple[str, ...]] = ()
     """Trace columns that must not be at their default throughout."""
     sizes_gangs: ClassVar[bool] = False

@@ -59,6 +59,10 @@ class Easy(Ordered):
         speed = np.where(view.speed[rows] > 0, view.speed[rows], 1.0)
         ends_s = view.now_s + np.fmin(view.remaining_s(rows), np.inf) / speed
         milli = np.rint(view.jobs.gpus[rows] * 1000).astype(np.int64)
+        if (free < 0).any():  # what is given back on a closed GPU is for nobody
+            lost = np.array([(free[view.gpus_of(r)] < 0).sum() for r in rows.tolist()], dtype=np.int64)
+            milli -= lost * view.jobs.gpu_milli[rows]
+        free = np.maximum(free, 0)
         gpu_type = view.cluster.gpu_type
         first = np.array(
             [starts[r].gpus[0] if r in starts else view.slots[view.slot_at[r]] for r in rows.tolist()], dtype=np.int64

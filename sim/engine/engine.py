@@ -22,6 +22,7 @@ from sim.api import Decision, HetsimError, IllegalDecisionError, Placement, Poli
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.timetable import Timetable
 from sim.engine.clock import LATE, Clock
+from sim.engine.drains import Drains
 from sim.engine.jobbook import JobBook
 from sim.engine.jobqueue import JobQueue
 from sim.engine.neighbours import neighbours
@@ -46,7 +47,7 @@ def described(error: BaseException) -> str:
 
 @dataclass
 class Outcome:
-    """How each job stands at the end (by row), and when each node was down."""
+    """How each job stands at the end (by row), when each node was down, and what maintenance did to which GPU."""
 
     first_start_s: np.ndarray
     end_s: np.ndarray
@@ -54,6 +55,7 @@ class Outcome:
     reason: list[str]
     down_s: list[list[float]]
     up_s: list[list[float]]
+    maintenance: list[tuple[int, float, int, str]]
     last_s: float
     decisions: int
 
@@ -88,8 +90,9 @@ class Engine:
         self._referee = Referee(trace, cluster, policy, truth, view, ledger, self._book.vc_left, timetable)
         self._neighbours = neighbours(trace, truth, cluster, config)
         self._outages = Outages(
-            cluster, self._clock, ledger, config, seed, timetable, self._on_node_down, self._on_step, self._ask
+            cluster, self._clock, ledger, config, seed, timetable, self._vacate, self._on_step, self._ask
         )
+        self._drains = Drains(self._clock, ledger, timetable.windows, view, self._vacate, self._ask)
         self._submit, self._milli = trace.submit_s.tolist(), trace.gpu_milli.tolist()
         self._end_s = np.full(n, np.nan)
         self._state, self._reason = [""] * n, [""] * n
@@ -105,6 +108,7 @@ class Engine:
         """Run until each job has left, nothing can happen any more, or the horizon is reached."""
         self._clock.at(self._submit[0], self._on_submit)
         self._outages.begin()
+        self._drains.begin()
         while self._open and self._clock.peek() <= self._horizon:
             self._clock.step()
             if self._stuck():
@@ -125,6 +129,7 @@ class Engine:
             self._reason,
             outages.down_s,
             outages.up_s,
+            self._drains.changes,
             float(self._clock.now),
             self._decisions,
         )
@@ -133,14 +138,16 @@ class Engine:
         """True where jobs wait, none runs, none comes, and no alarm, repair or step of the timetable changes that."""
         if self._book.gpus or self._asked or self._next < len(self._submit):
             return False
-        return not (self._alarm_set or self._outages.change_to_come) or self._decided_in_vain > MAX_IN_VAIN
+        to_come = self._alarm_set or self._outages.change_to_come or self._drains.news_to_come
+        return not to_come or self._decided_in_vain > MAX_IN_VAIN
 
     def _why_stuck(self) -> str:
         if self._outages.num_failed:
             return "nodes fail faster than a job can start"
-        absent = self._outages.num_absent
-        away = f", of which {absent} nodes are away" if absent else ""
-        return f"the policy leaves it waiting on an idle cluster{away}"
+        closed = len(self._drains.closed)
+        counts = (self._outages.num_absent, "nodes are away"), (closed, "GPUs are in maintenance")
+        away = " and ".join(f"{count} {what}" for count, what in counts if count)
+        return "the policy leaves it waiting on an idle cluster" + (f", of which {away}" if away else "")
 
     def _ask(self) -> None:
         """Ask for a decision at this instant, after all that is due now."""
@@ -177,11 +184,11 @@ class Engine:
             self._asked = True
             self._on_decide(event)
 
-    def _on_node_down(self, node: int) -> None:
-        """The jobs of a node that fails or leaves fall back to their last checkpoint and wait again."""
-        hit = self._book.on_node(node)
+    def _vacate(self, gpus: np.ndarray, why: str) -> None:
+        """The jobs on GPUs that go out of service are interrupted and wait again."""
+        hit = self._book.on_gpus(gpus)
         for row in hit:
-            self._interrupt(row, "node_failed")
+            self._interrupt(row, why)
         self._enqueue(hit)
 
     def _on_step(self, step: int) -> None:
@@ -190,7 +197,7 @@ class Engine:
         Running jobs above a quota that shrank go on: what their virtual cluster may take is negative until they end.
         """
         self._referee.step = step
-        less = bool(self._timetable.nodes_at(step)[0])
+        less = step in self._timetable.fewer
         for vc, milli in self._timetable.quotas_at(step):
             self._book.change_quota(vc, milli - self._quota[vc])
             less |= milli < self._quota[vc]
@@ -291,7 +298,7 @@ class Engine:
                 "a GPU that is not free was asked for",
                 where=self._where(row),
                 got=f"GPU {g}, wanted {milli} milli",
-                allowed=f"{self._ledger.free_milli[g]} milli free",
+                allowed=f"{max(0, self._ledger.free_milli[g])} milli free",
             )
         rate = self._truth.rate(row, gpus, placement.plan)
         if not 0 < rate < np.inf:

@@ -99,11 +99,10 @@ class Referee:
 
     def _widest(self, mask: int, milli: int, worker: int) -> Limit:
         """Slots of the widest gang that one allowed type of the (empty) cluster holds."""
-        slots = self._cluster.node_gpus.astype(np.int64) // worker * worker
-        slots *= 1000 // milli if worker == 1 else 1
-        there = [self._timetable.slots(np.where(self._cluster.node_type == t, slots, 0))
+        there = [self._timetable.gpus(self._cluster.node_type == t, worker)
                  for t in range(len(self._cluster.types)) if mask >> t & 1]
-        return Limit(np.max(there, axis=0), self._timetable.time_s)
+        slots = np.max(there, axis=0) * (1000 // milli if worker == 1 else 1)
+        return Limit(slots, self._timetable.time_s)
 
     def check(self, now_s: float, row: int, placement: Placement) -> None:
         """A gang is whole, of allowed types, of one type unless a plan says otherwise, and within its quota.

@@ -64,6 +64,8 @@ def make_view(
         estimate_s=estimate_s if policy.needs_estimates else None,
         preemption_overhead_s=config.preemption_overhead_s,
     )
+    if policy.knows_maintenance:
+        view.announced = [window for window in timetable.windows if window.known_s <= trace.submit_s[0]]
     for index in timetable.quotas:
         view.vc_left[index] = timetable.quota_ahead(index)[0]
     return view

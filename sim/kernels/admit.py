@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.kernels.jit import jit
+from sim.kernels.ledger import free_share
 from sim.kernels.placement import place
 
 
@@ -19,11 +20,11 @@ def admit(
 ):
     """Start waiting jobs in order; stop at the first that does not fit, or skip it.
 
-    All state arrays are scratch. Started rows go to `rows`, their GPUs to `out`, where job i has
-    out[ends[i-1]:ends[i]]. Returns the number of starts.
+    All state arrays are scratch; a closed GPU has less than nothing free. Started rows go to `rows`, their GPUs to
+    `out`, where job i has out[ends[i-1]:ends[i]]. Returns the number of starts.
     """
     count, at = 0, 0
-    left, whole = np.int64(free.sum()), np.int64(type_idle.sum())
+    left, whole = free_share(free), np.int64(type_idle.sum())
     for q in range(queue.size):
         if left == 0:
             break
@@ -66,7 +67,7 @@ def backfill(
     """
     count, at = 0, 0
     promised = np.uint64(1) << np.uint64(reserved)
-    left = np.int64(free.sum())
+    left = free_share(free)
     for q in range(queue.size):
         if left == 0:
             break

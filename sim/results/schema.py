@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from traces.columns import MAX_TIME_S
 
-SCHEMA_VERSION = "3"
+SCHEMA_VERSION = "4"
 #: Versions that are read: columns that a later one added are null in what an earlier one wrote.
-READABLE = ("2", SCHEMA_VERSION)
+READABLE = ("2", "3", SCHEMA_VERSION)
 
 
 def _field(
@@ -72,7 +72,11 @@ _SHARE, _COUNT, _FROM_1 = (1, 1000), (0, _MAX_I4), (1, _MAX_I4)
 _NODE_GPUS, _USD, _WATT = (1, 100_000), (0.0, 1e9), (0.0, 1e9)
 
 #: Why a segment ended. "respeed": a neighbour came or went; the job goes on where it is, at another speed.
-END_REASONS = ("done", "preempted", "resized", "migrated", "failed", "node_failed", "horizon", "respeed")
+END_REASONS = (
+    "done", "preempted", "resized", "migrated", "failed", "node_failed", "horizon", "respeed", "maintenance",
+)
+#: What maintenance does to a GPU, in this order: no new job starts on it; it is out of service; it is back.
+DRAINED, OUT, BACK = MAINTENANCE = ("drained", "out", "back")
 #: How a job stands at the end of the run.
 STATES = ("done", "killed", "failed", "rejected", "unfinished")
 
@@ -139,6 +143,11 @@ NODES = _schema(
     _field("down_s", pa.list_(_F8), "times at which it failed, or left by the timetable", "s", within=_TIME),
     _field("up_s", pa.list_(_F8), "times at which it came back (one fewer if it was down at the end)", "s",
            within=_TIME),
+    _field("maintenance", pa.list_(_TEXT), "what maintenance did to its GPUs, in order of time, each one of: "
+           + ", ".join(MAINTENANCE) + "; null: nothing", since="4", null=True),
+    _field("maintenance_s", pa.list_(_F8), "when, for each of `maintenance`", "s", since="4", within=_TIME, null=True),
+    _field("maintenance_gpu", pa.list_(_I4), "to which GPU (its number in the cluster), for each of `maintenance`",
+           since="4", within=_COUNT, null=True),
 )
 DECISIONS = _schema(
     "one policy call",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.api import View
+from sim.kernels.ledger import give
 from sim.kernels.placement import CONSOLIDATE, place
 
 
@@ -40,7 +41,5 @@ class Free:
     def give(self, gpus: np.ndarray, vc: int) -> None:
         """Return whole GPUs, each listed once."""
         _, node_type, _, gpu_node = self._shape
-        self.milli[gpus] = 1000
-        np.add.at(self.idle, gpu_node[gpus], 1)
-        np.add.at(self.type_idle, node_type[gpu_node[gpus]], 1)
+        give(gpus, 1000, self.milli, self.idle, self.type_idle, gpu_node, node_type)
         self.vc_left[vc] += gpus.size * 1000
