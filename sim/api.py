@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from sim.cluster.maintenance import Window
 from sim.cluster.plan import Part, Placement, Plan, Stage
 from sim.cluster.scratch import Gang, Scratch
 from sim.cluster.spec import ClusterSpec, Ledger
@@ -40,6 +41,7 @@ __all__ = [
     "Stage",
     "Tenants",
     "View",
+    "Window",
     "param",
 ]
 
@@ -180,7 +182,8 @@ class View:
     running : int32 array
         Rows that run, in no particular order (the same one in each run).
     free_milli, idle, type_idle : int32 arrays
-        Free share of each GPU, wholly free GPUs of each node, of each type. Read-only.
+        Free share of each GPU, wholly free GPUs of each node, of each type. Read-only. A GPU that is drained or out
+        for maintenance has less than nothing free, even if all that is held of it were given back.
     slots, slot_at, slot_n : int32, int64, int32 arrays
         Running job `row` holds the GPUs slots[slot_at[row] : slot_at[row] + slot_n[row]] (`gpus_of`).
     placed : dict of Placement
@@ -215,6 +218,7 @@ class View:
         self.performance = performance
         self.preemption_overhead_s = preemption_overhead_s
         self._estimate_s, self._tenants = estimate_s, tenants
+        self.announced: list[Window] | None = None
         self.queued = np.empty(0, dtype=np.int32)
         self.queued_key = np.empty(0, dtype=np.float64)
         self.running = np.empty(0, dtype=np.int32)
@@ -320,6 +324,13 @@ class View:
             raise PolicyError("the policy reads the tenants without declaring knows_tenants = True")
         return self._tenants
 
+    @property
+    def maintenance(self) -> tuple[Window, ...]:
+        """Maintenance windows that are known by now and not over. Only if the policy `knows_maintenance`."""
+        if self.announced is None:
+            raise PolicyError("the policy reads maintenance windows without declaring knows_maintenance = True")
+        return tuple(window for window in self.announced if window.up_s > self.now_s)
+
     def attained_s(self, rows: np.ndarray) -> np.ndarray:
         """Time that each job has held its GPUs until now, in s."""
         return attained(rows, self.now_s, self.held_s, self.begin_s, self._one)
@@ -384,6 +395,8 @@ class Policy(ABC):
     """Reads `view.estimate_s` (run times: the run is marked with the kind of estimate used)."""
     needs_performance: ClassVar[bool] = False
     """Plans with `view.performance`: jobs must have a model."""
+    knows_maintenance: ClassVar[bool] = False
+    """Reads `view.maintenance`, and is asked when a window becomes known."""
     needs_columns: ClassVar[tuple[str, ...]] = ()
     """Trace columns that must not be at their default throughout."""
     knows_tenants: ClassVar[bool] = False

@@ -109,7 +109,7 @@ class Rounds(Placing):
         scratch = view.scratch(np.setdiff1d(view.running, stay))
         target = {row: view.placement(row) for row in stay}
         for row, t in pairs:
-            if not scratch.milli.any():
+            if not (scratch.milli > 0).any():
                 break
             if row in target:
                 continue

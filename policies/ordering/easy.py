@@ -32,7 +32,7 @@ class Easy(Ordered):
         count = admit(view.queued, False, rule, *scratch.arrays, self._found)
         starts = self._placements(count)
         rest = view.queued[count:]
-        if rest.size > 1 and scratch.milli.any():
+        if rest.size > 1 and (scratch.milli > 0).any():
             rows = np.concatenate((view.running, np.array([row for row, _ in starts], dtype=np.int32)))
             promise = self._promise(view, int(rest[0]), rows, dict(starts), scratch)
             belief = view.now_s, view.estimate_s, view.served_s
@@ -46,6 +46,10 @@ class Easy(Ordered):
         speed = np.where(view.speed[rows] > 0, view.speed[rows], 1.0)
         ends_s = view.now_s + np.fmin(view.remaining_s(rows), np.inf) / speed
         milli = np.rint(view.jobs.gpus[rows] * 1000).astype(np.int64)
+        closed = scratch.milli < 0
+        if closed.any():  # what is given back on a closed GPU is for nobody
+            lost = np.array([closed[view.gpus_of(row)].sum() for row in rows.tolist()], dtype=np.int64)
+            milli -= lost * view.jobs.gpu_milli[rows]
         gpu_type = view.cluster.gpu_type
         first = np.array(
             [starts[r].gpus[0] if r in starts else view.slots[view.slot_at[r]] for r in rows.tolist()], dtype=np.int64

@@ -41,7 +41,8 @@ class Scratch:
 
     Attributes
     ----------
-    milli, idle, type_idle : int32 arrays, free share of each GPU, wholly free GPUs of each node, of each type.
+    milli, idle, type_idle : int32 arrays, free share of each GPU (negative: it is closed), wholly free GPUs of each
+        node, of each type.
     vc_left : int64 array, what each virtual cluster may still take, milli-GPU; below 0 where its quota has shrunk.
     state : the first three, as the kernels want them.
     """
@@ -88,7 +89,7 @@ class Scratch:
     def type_milli(self) -> np.ndarray:
         """int64 [types]: free milli-GPU of each GPU type, those in pieces too."""
         _, node_type, _, gpu_node = self._shape
-        weights = np.bincount(node_type[gpu_node], weights=self.milli, minlength=self.type_idle.size)
+        weights = np.bincount(node_type[gpu_node], weights=np.maximum(self.milli, 0), minlength=self.type_idle.size)
         return weights.astype(np.int64)
 
     def take(self, gpus: np.ndarray, milli: int = WHOLE, vc: int | None = None) -> bool:

@@ -111,7 +111,7 @@ class Desk:
                 "a GPU that is not free was asked for",
                 where=self.where(row),
                 got=f"GPU {g}, wanted {milli} milli",
-                allowed=f"{self._ledger.free_milli[g]} milli free",
+                allowed=f"{max(0, self._ledger.free_milli[g])} milli free",
             )
         if not 0 < rate < np.inf:
             raise IllegalDecisionError(

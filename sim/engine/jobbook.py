@@ -58,13 +58,15 @@ class JobBook:
         """Rows that run, in no particular order."""
         return self._running[: len(self.gpus)]
 
-    def on_node(self, node: int) -> list[int]:
-        """Running jobs with a GPU on a node, in the order of their starts."""
+    def on_gpus(self, some: np.ndarray) -> list[int]:
+        """Running jobs that hold some of these GPUs, in the order of their starts."""
         if not self.gpus:
             return []
         rows, gpus = list(self.gpus), list(self.gpus.values())
         slot_job = np.repeat(np.arange(len(rows)), [held.size for held in gpus])
-        hit = self._ledger.gpu_node[np.concatenate(gpus)] == node
+        among = np.zeros(self._ledger.gpu_node.size, dtype=bool)
+        among[some] = True
+        hit = among[np.concatenate(gpus)]
         return [rows[i] for i in np.unique(slot_job[hit]).tolist()]
 
     # -- start --------------------------------------------------------------------------------------------------------
@@ -196,8 +198,8 @@ class JobBook:
     def interrupt(self, row: int, now_s: float, why: str) -> bool:
         """Take a running job off its GPUs before its attempt is done. True where it keeps more than at its start.
 
-        Preempted or moved, it saves its work first (or falls back to its last checkpoint, by setting); when its node
-        fails it falls back.
+        Preempted, moved or taken off by maintenance, it saves its work first (or falls back to its last checkpoint, by
+        setting); when its node fails it falls back.
         """
         worked = max(0.0, now_s - self._begin[row] - self._overhead[row]) * self._rate[row]
         saves = why == "horizon" or (why != "node_failed" and self._config.preempted_work == "kept")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.kernels.jit import jit
+from sim.kernels.ledger import free_share
 from sim.kernels.placement import place
 
 
@@ -17,13 +18,14 @@ from sim.kernels.placement import place
 def admit(queue, skip, rule, gangs, vc_left, state, shape, found):
     """Start waiting jobs in order; stop at the first that does not fit, or skip it.
 
-    `vc_left` and `state` are scratch. Started jobs go to `found`. Returns the number of starts.
+    `vc_left` and `state` are scratch; a closed GPU has less than nothing free. Started jobs go to `found`. Returns the
+    number of starts.
     """
     num_gpus, gpu_milli, worker_gpus, types, vc = gangs
     free, _, type_idle = state
     rows, ends, out = found
     count, at = 0, 0
-    left, whole = np.int64(free.sum()), np.int64(type_idle.sum())
+    left, whole = free_share(free), np.int64(type_idle.sum())
     for q in range(queue.size):
         if left == 0:
             break
@@ -66,7 +68,7 @@ def backfill(queue, belief, promise, rule, gangs, vc_left, state, shape, found):
     rows, ends, out = found
     count, at = 0, 0
     promised = np.uint64(1) << np.uint64(reserved)
-    left = np.int64(state[0].sum())
+    left = free_share(state[0])
     for q in range(queue.size):
         if left == 0:
             break

@@ -77,6 +77,15 @@ def give_held(job_rows, held, gangs, vc_left, state, shape):
 
 
 @jit
+def free_share(free):
+    """Milli-GPU free in all: a GPU that is closed has less than nothing free, and does not count."""
+    total = np.int64(0)
+    for g in range(free.size):
+        total += max(free[g], 0)
+    return total
+
+
+@jit
 def type_bits(gpus, gpu_node, node_type):
     """Bit t set: some GPU listed is of type t; -1 where a GPU listed does not exist."""
     bits = np.int64(0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.kernels.jit import jit
-from sim.kernels.ledger import give_one, take_one
+from sim.kernels.ledger import free_share, give_one, take_one
 from sim.kernels.placement import CONSOLIDATE, COUNT, fitting_node, place
 
 STOPS, STAYS, MOVES = 0, 1, 2
@@ -22,6 +22,7 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
     `run` and `queue` are sorted by their keys; on equal keys the running job goes first, so that equals never preempt
     each other. A job that does not fit is skipped. With `keep`, a running job that is chosen stays on its GPUs as
     long as no better job took them (then it is placed anew: moved); without, all are placed anew on an empty cluster.
+    On a GPU that is closed (`free` negative, whatever is given back) a job may only stay.
 
     A waiting job takes GPUs that are free before it takes any from running jobs, and then those of the worst.
 
@@ -43,6 +44,7 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
     state_b = (free.copy(), idle.copy(), type_idle.copy())
     undecided = np.zeros(free.size, dtype=np.int32)
     holder = np.full(free.size, -1, dtype=np.int32)
+    left = np.int64(0)
     for i in range(run.size):
         row = run[i]
         milli = gpu_milli[row]
@@ -50,13 +52,15 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
             g = slots[s]
             undecided[g] += milli
             free[g] += milli
+            if free[g] < 0:
+                left += milli
             if free[g] == 1000:
                 idle[gpu_node[g]] += 1
                 type_idle[node_type[gpu_node[g]]] += 1
             if holder[g] < 0:
                 holder[g] = i
         vc_left[vc[row]] += np.int64(milli) * slot_n[row]
-    left = np.int64(free.sum())
+    left += free_share(free)
     count, at, i, q = 0, 0, 0, 0
     while left > 0 and (i < run.size or q < queue.size):
         from_run = i < run.size and (q >= queue.size or run_key[i] <= queue_key[q])
@@ -75,7 +79,7 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
                 while s < last:
                     g = slots[s]
                     undecided[g] -= milli
-                    if fits and free[g] >= milli:
+                    if fits and (free[g] >= milli or free[g] < 0):
                         if free[g] == 1000:
                             idle[gpu_node[g]] -= 1
                             type_idle[node_type[gpu_node[g]]] -= 1

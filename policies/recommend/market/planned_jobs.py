@@ -202,6 +202,9 @@ class RecommendPolicy(Policy):
         """Plans of less cost for running jobs, the first in submit order first, on what is free and their own GPUs."""
         rows = np.sort(view.running)
         rows = rows[self._plan_of[rows] >= 0]
+        if (view.free_milli < 0).any():  # what a job gives back on a closed GPU, it cannot take again
+            open_ = [(view.free_milli[view.gpus_of(row)] >= 0).all() for row in rows.tolist()]
+            rows = rows[np.array(open_, dtype=bool)]
         numbers, stretch_s = self._number[self._class_of[rows]], view.now_s - view.begin_s[rows]
         overhead_s = self.move_gain * view.preemption_overhead_s
         moved: list[tuple[int, Placement]] = []
