@@ -22,6 +22,13 @@ settings.register_profile("hetsim", deadline=None, suppress_health_check=TOO_SLO
 settings.load_profile("hetsim")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Processes of `-n auto`: one for each core that this one may use, eight at most (each takes about 1 GiB)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, 8)
+
+
 def _folder(path: Path, what: str) -> Path:
     if not path.is_dir():
         pytest.skip(f"{what} not found (set HETSIM_DATA to the folder with the real inputs)")
