@@ -22,8 +22,9 @@ help: ## list the targets
 sim: $(STAMP) ## simulate one trace under one policy (POLICY=hetero TRACE=philly)
 	@$(BIN)/hetsim run --policy "$(POLICY)" --trace "$(TRACE)" $(SIM_OPTIONS) $(ARGS)
 
-test: $(STAMP) ## run the tests (ARGS= goes to pytest)
-	@$(BIN)/python -m pytest $(ARGS)
+# As many processes as there are cores; one that has nothing left takes tests of another.
+test: $(STAMP) ## run the tests (ARGS= goes to pytest; ARGS="-n0 ..." runs them in one process)
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 # PyTorch is an extra, and large: it is installed apart, once, and nothing but these tests sees it.
 TORCH ?= torch==2.13.0

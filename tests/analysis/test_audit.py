@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.audit import CONDUCT, FORM, audit
 from analysis.run import load_run
+from tests.conftest import ONE_FOLDER
 
 NAN, INF = float("nan"), float("inf")
 
@@ -276,7 +277,7 @@ def test_times_of_today_do_not_break_the_work_law(run_files):
     assert audit(run.load(check=False)).first.law == "work of a segment is time times rate"
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=ONE_FOLDER)
 @given(seed=st.integers(0, 10_000), pick=st.integers(0, 10_000), early=st.floats(0.01, 1.0))
 def test_a_random_run_passes_until_one_job_starts_too_early(many_jobs, seed, pick, early):
     """A job that waited started when its GPUs became free: a little earlier, and the sweep must object."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
@@ -18,9 +18,10 @@ from analysis.metrics.costs import (
 from analysis.metrics.energy import energy_by_type_kwh, energy_held_kwh, energy_kwh
 from analysis.run import RunError
 from tests.analysis.smallruns import HORIZON_S, free_at, small_run
+from tests.conftest import ONE_FOLDER
 
 relaxed = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, suppress_health_check=ONE_FOLDER
 )
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
 from analysis.metrics.fairness import SHARES, rho
 from analysis.run import RunError
 from tests.analysis.smallruns import small_run
+from tests.conftest import ONE_FOLDER
 
 relaxed = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, suppress_health_check=ONE_FOLDER
 )
 
 

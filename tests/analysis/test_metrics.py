@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
@@ -15,6 +15,7 @@ from analysis.metrics.jobtimes import of_jobs
 from analysis.metrics.offered import offered_load
 from analysis.metrics.series import averages, capacity, gpus_in_use, queue_length, steps
 from analysis.run import load_run
+from tests.conftest import ONE_FOLDER
 
 SUMMARY_KEYS = [
     "jobs_finished",
@@ -34,7 +35,7 @@ SUMMARY_KEYS = [
     "run_dir",
 ]
 relaxed = settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, suppress_health_check=ONE_FOLDER
 )
 
 

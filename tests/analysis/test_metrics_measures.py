@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
@@ -17,9 +17,10 @@ from analysis.metrics.occupancy import fragmented_gpu_s, free_gpu_s, node_states
 from analysis.metrics.series import queue_length
 from analysis.run import Run
 from tests.analysis.smallruns import HORIZON_S, free_at, small_run, waits_at
+from tests.conftest import ONE_FOLDER
 
 relaxed = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, suppress_health_check=ONE_FOLDER
 )
 
 

@@ -140,7 +140,7 @@ def table_of(pairs: list[tuple[float, float]]) -> pd.DataFrame:
     return pd.concat([jobs("a", 0, a), jobs("b", 0, b)], ignore_index=True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(times)
 def test_the_ratio_of_b_to_a_is_the_inverse_of_that_of_a_to_b(pairs):
     table = table_of(pairs)
@@ -151,7 +151,7 @@ def test_the_ratio_of_b_to_a_is_the_inverse_of_that_of_a_to_b(pairs):
     assert there["low"] <= there["high"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(times, st.sampled_from([0.25, 1024.0]))
 def test_other_units_of_time_change_no_ratio(pairs, factor):
     table = table_of(pairs)
@@ -160,7 +160,7 @@ def test_other_units_of_time_change_no_ratio(pairs, factor):
     assert one[["ratio", "low", "high"]].tolist() == pytest.approx(other[["ratio", "low", "high"]].tolist())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(times, st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_nothing(pairs, random):
     table = table_of(pairs)
@@ -274,7 +274,6 @@ def test_the_pareto_front_by_hand():
     assert front.isna()["e"]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12))
 def test_somebody_is_on_the_front_and_beats_each_who_is_not(points):
     table = pd.DataFrame(points, columns=["x", "y"])

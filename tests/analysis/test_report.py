@@ -343,7 +343,7 @@ def test_no_job_that_finished_is_no_chart_and_no_error(run_files):
     assert "No job finished." in text
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.one_of(st.floats(-1e12, 1e12), st.just(np.nan), st.just(np.inf)), max_size=40

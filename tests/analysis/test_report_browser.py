@@ -22,12 +22,12 @@ from analysis.metrics import per_job
 from analysis.report.page import write_report
 from analysis.run import Run
 from sim.results.schema import FILES
+from tests.conftest import PATIENCE_S
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="no chromium or chromedriver on the path (Debian: chromium, chromium-driver)"
 )
-PATIENCE_S = 60.0
 NAMES = (
     "</script><script>window.hit=1</script>", "\"'><img src=x onerror=window.hit=1>", "\u202egnp.exe", "constructor",
 )  # fmt: skip
@@ -48,7 +48,7 @@ def browser(tmp_path_factory):
 
 
 def wait(what):
-    """What the function gives once it gives something; fails after a minute."""
+    """What the function gives once it gives something; fails where it never does."""
     until = time.monotonic() + PATIENCE_S
     while not (found := what()):
         assert time.monotonic() < until, "the page did not get there"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -193,7 +193,6 @@ def test_times_are_whole_microseconds() -> None:
     assert microseconds(np.array([1.5e9 + 0.25]), 1.5e9).tolist() == [250_000]
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e9), min_size=2))
 def test_rounding_keeps_the_order_of_times(times: list[float]) -> None:
     assert (np.diff(microseconds(np.array(sorted(times)), 0.0)) >= 0).all()
@@ -227,7 +226,6 @@ def stretches(draw: st.DrawFn) -> np.ndarray:
     return np.array(ordered, dtype=np.int64).reshape(-1, 4).T
 
 
-@settings(deadline=None)
 @given(stretches())
 def test_slices_of_a_lane_never_overlap_and_lanes_are_as_few_as_can_be(drawn: np.ndarray) -> None:
     gpu, begin_us, end_us, job = drawn
@@ -243,7 +241,6 @@ def test_slices_of_a_lane_never_overlap_and_lanes_are_as_few_as_can_be(drawn: np
         assert lane[mine].max() + 1 == max([deepest, 1, *within])
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1e5), st.floats(0, 1e5))
 def test_no_track_of_any_window_of_a_busy_run_has_an_overlap(crowd: Run, tmp_path_factory: pytest.TempPathFactory,
                                                              begin_s: float, length_s: float) -> None:

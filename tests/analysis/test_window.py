@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis import metrics
@@ -16,9 +16,10 @@ from analysis.metrics.offered import offered_load
 from analysis.metrics.series import capacity, gpus_in_use, queue_length
 from analysis.run import RunError
 from tests.analysis.smallruns import HORIZON_S, small_run
+from tests.conftest import ONE_FOLDER
 
 relaxed = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, suppress_health_check=ONE_FOLDER
 )
 
 

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.conftest import PATIENCE_S, ROOT
+
 JOBS = "job_id,submit_s,duration_s,num_gpus\na,0,100,1\nb,10,50,2\nc,20,30,1\n"
 REPLAY = ["run", "--policy", "fifo", "--trace", "jobs.csv", "--cluster", "v100:2", "--work", "recorded"]
 
 
 def python(
-    *arguments: object, cwd: Path, timeout_s: float = 120, **environment: str
+    *arguments: object, cwd: Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run this Python with the repository importable; an empty value takes a variable away."""
     given = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
@@ -28,7 +29,7 @@ def python(
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=timeout_s,
+        timeout=PATIENCE_S,
         check=False,
         env={name: value for name, value in given.items() if value},
     )
@@ -70,7 +71,7 @@ def test_control_c_ends_a_run_and_leaves_the_earlier_one_as_it_was(folder):
         time.sleep(0.7)  # the trace is ready: from here on the simulation runs
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert out == ""
     assert "interrupted, nothing is half written" in err
@@ -220,7 +221,7 @@ def test_a_wheel_runs_from_any_folder(folder):
         ["install", "--no-deps", "--no-index", "--find-links", wheels, "--target", folder / "lib", "hetsim"],
     ):
         done = subprocess.run(
-            [*pip, *map(str, command)], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+            [*pip, *map(str, command)], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
         assert done.returncode == 0, done.stderr
     shutil.rmtree(source)

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Said
+from tests.conftest import PATIENCE_S, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FULL = Path("/dev/full")
 
 
@@ -29,7 +29,7 @@ def process(*arguments: str, shell: str = "", limit_bytes: int | None = None) ->
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
 
     return subprocess.run(
-        ["sh", "-c", line], capture_output=True, text=True, check=False, timeout=120, preexec_fn=limited,
+        ["sh", "-c", line], capture_output=True, text=True, check=False, timeout=PATIENCE_S, preexec_fn=limited,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
 

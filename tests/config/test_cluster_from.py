@@ -135,7 +135,7 @@ STAYS = st.lists(st.tuples(st.sampled_from([1, 2, 8]), st.integers(0, 12), st.in
     ["T4", "V100"])), min_size=1, max_size=16)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(stays=STAYS)
 def test_at_each_time_as_many_nodes_are_there_as_machines_were(
     tmp_path_factory: pytest.TempPathFactory, stays: list[tuple[int, int, int, str]]

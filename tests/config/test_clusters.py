@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.cluster.clusterfiles import load_cluster, preset_names, presets
@@ -60,7 +60,6 @@ def test_a_type_may_come_twice_and_stays_one_type():
 NODE_GROUP = st.tuples(st.sampled_from(["V100", "T4", "K80"]), st.integers(1, 50), st.integers(1, 16))
 
 
-@settings(deadline=None)
 @given(st.lists(NODE_GROUP, min_size=1, max_size=12))
 def test_a_shorthand_gives_back_its_own_name_and_counts(groups):
     text = "+".join(f"{name}:{count}x{gpus}" for name, count, gpus in groups)

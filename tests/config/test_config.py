@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -199,7 +199,6 @@ def test_a_setting_on_the_command_line_is_toml_or_text():
             parse_setting(text)
 
 
-@settings(deadline=None)
 @given(name=st.text(st.characters(codec="utf-8"), min_size=1, max_size=30))
 def test_no_unknown_name_ever_passes_or_crashes(name):
     known = {s.name for s in list_settings()} | {s.name.removeprefix("run.") for s in list_settings()}
@@ -209,7 +208,6 @@ def test_no_unknown_name_ever_passes_or_crashes(name):
         load_config(None, {name: 1})
 
 
-@settings(deadline=None)
 @given(overhead_s=st.floats(allow_nan=True, allow_infinity=True))
 def test_a_number_is_taken_as_it_is_or_refused_never_bent(overhead_s):
     if 0 <= overhead_s <= 1e11:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.audit import audit
@@ -23,6 +23,7 @@ from sim.performance import Performance
 from sim.settings.config import EngineConfig
 from sim.settings.values import ConfigError
 from sim.workload.progress import Modelled, Recorded
+from tests.conftest import ONE_FOLDER
 from tests.helpers import by_job, jobs, nodes, run, segments
 from traces.errors import TraceError
 from traces.trace import Trace
@@ -325,7 +326,7 @@ WORK = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 25), st.integers(1,
                 min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=ONE_FOLDER)
 @given(rows=COUNTS, work=WORK, policy=st.sampled_from(["fifo", "fifo_skip", "srtf", "easy"]))
 def test_nothing_is_lost_and_never_more_is_held_than_is_there(
     tmp_path: Path, rows: list[tuple[int, str, int]], work: list[tuple[int, int, int, str]], policy: str

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_queue_is_a_sorted_list(steps: list[tuple[int, int]]) -> None:
     """A step puts row r in with key k, or takes it out if it is there; ties are in the order of rows."""
     queue, twin, key_of = JobQueue(31), [], {}

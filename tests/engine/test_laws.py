@@ -104,7 +104,7 @@ def assert_same(one: dict[str, pd.DataFrame], two: dict[str, pd.DataFrame]) -> N
         pd.testing.assert_frame_equal(frame, two[name], check_exact=True, obj=name)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(worlds())
 def test_the_audit_finds_nothing_and_each_job_ends(world: World) -> None:
     """The audit proves from the tables alone: no GPU above its capacity, gangs whole, work done = work asked, …"""
@@ -125,7 +125,7 @@ def test_the_audit_finds_nothing_and_each_job_ends(world: World) -> None:
     assert used.iloc[-1] == 0 and used.max() <= world.cluster.num_gpus
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(worlds())
 def test_names_are_only_names(world: World) -> None:
     """Other ids in the same order: nothing else changes."""
@@ -139,7 +139,7 @@ def test_names_are_only_names(world: World) -> None:
     assert_same(tables(world.run()), other)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(world: World, random: Any) -> None:
     rows = list(range(len(world.trace)))
@@ -148,7 +148,7 @@ def test_the_order_of_rows_does_not_matter(world: World, random: Any) -> None:
     assert_same(tables(world.run()), tables(world.run(shuffled)))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(worlds(exact=True), st.sampled_from([1, 86_400, 2**30, -2**20]))
 def test_a_shift_of_time_shifts_the_results(world: World, shift_s: int) -> None:
     """Digit by digit: all times are small binary fractions, so that the shift itself does not round."""
@@ -159,7 +159,7 @@ def test_a_shift_of_time_shifts_the_results(world: World, shift_s: int) -> None:
     assert_same(tables(world.run()), there)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(worlds())
 def test_the_same_run_again_is_the_same(world: World) -> None:
     one, two = world.run(), world.run()
@@ -167,7 +167,7 @@ def test_the_same_run_again_is_the_same(world: World) -> None:
     assert_same(tables(one), tables(two))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(worlds(), st.integers(1, 80))
 def test_a_horizon_cuts_and_changes_nothing_before(world: World, horizon_s: int) -> None:
     """What had ended before the horizon ended just so; what had begun is cut there."""

@@ -191,7 +191,7 @@ def crowds(draw: st.DrawFn) -> tuple[list[tuple[float, float, int]], float]:
     return [(float(s), float(d), 2) for s, d in sorted(rows)], draw(st.sampled_from([0.2, 1.0, 1.9]))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(crowds())
 def test_on_one_link_all_work_is_done_nobody_gains_and_nobody_loses_by_anothers_absence(crowd: Any) -> None:
     rows, network = crowd
@@ -206,7 +206,7 @@ def test_on_one_link_all_work_is_done_nobody_gains_and_nobody_loses_by_anothers_
     assert (ends <= full["end_s"].to_numpy()[:-1] * (1 + 1e-8)).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.permutations(range(5)))
 def test_names_and_numbers_do_not_matter(order: list[int]) -> None:
     """Five jobs that come at once, in a chain over three nodes: who is listed first makes no difference."""

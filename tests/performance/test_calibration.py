@@ -69,7 +69,7 @@ def test_a_step_is_its_operators_and_the_optimizer() -> None:
     assert step_time_s(graph, 32, "V100", "tf32", fit) == pytest.approx(whole)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(st.floats(1e-3, 10.0), min_size=18, max_size=18),
     st.floats(0.0, 1e-3),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.kernels.collectives import (
@@ -199,7 +199,6 @@ def test_asynchronous_servers_played_event_by_event(workers: int, servers: int, 
     assert periods == pytest.approx(play_async(workers, compute_s, 1e8, servers), rel=1e-9)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1e-3, 10.0), min_size=1, max_size=8), st.floats(0.0, 1e10), st.integers(1, 4))
 def test_asynchronous_workers_share_the_servers_fairly(compute: list[float], num_bytes: float, servers: int) -> None:
     compute_s = np.array(compute)
@@ -216,7 +215,6 @@ def test_asynchronous_workers_share_the_servers_fairly(compute: list[float], num
 RATES = st.floats(1e8, 1e12)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=5), RATES, RATES, st.floats(0.0, 1e11))
 def test_lines_are_the_all_reduce(gpus: list[int], node: float, network: float, size: float) -> None:
     start, slope = allreduce_lines(gang(*gpus), node, 5e-6, network, 2e-5)
@@ -231,7 +229,6 @@ def test_a_latency_of_almost_nothing_is_none() -> None:
 COLLECTIVES = (ring_allreduce_s, tree_allreduce_s, reduce_scatter_s, broadcast_s)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(COLLECTIVES), st.integers(1, 600), st.floats(0.0, 1e11), st.floats(0.0, 1e-3))
 def test_more_bytes_or_latency_is_never_faster(
     collective: Callable[[float, int, float, float], float], n: int, size: float, latency: float

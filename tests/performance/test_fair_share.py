@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.cluster.spec import ClusterSpec, Links
@@ -164,7 +164,6 @@ def senders(draw: st.DrawFn) -> tuple[list[float], list[float], list[float], lis
     return other, network, full, paths, capacity
 
 
-@settings(deadline=None)
 @given(senders())
 def test_each_rate_is_the_fair_share_among_the_average_uses_of_the_others(given_senders: tuple) -> None:
     """The fixed point that the docstring states, looked up with the other kernel; and no link carries more than it can.
@@ -185,7 +184,6 @@ def test_each_rate_is_the_fair_share_among_the_average_uses_of_the_others(given_
     assert all(x <= c * (1 + 1e-9) for x, c in zip(used(use.tolist(), paths, len(capacity)), capacity, strict=True))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(1e-3, 10), st.floats(0.05, 5)), min_size=2, max_size=8))
 def test_on_one_link_nobody_is_slowed_by_somebody_leaving(jobs: list[tuple[float, float]]) -> None:
     other, network = map(list, zip(*jobs, strict=True))

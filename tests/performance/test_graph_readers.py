@@ -174,7 +174,7 @@ def test_weights_that_cannot_be_told_from_an_output_are_said(tmp_path):
         read_dnn_partitioning(_write(tmp_path, _dnn(nodes, [(1, 2, 100)])))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_no_time_is_lost_in_folding(tmp_path_factory, data):
     count = data.draw(st.integers(1, 8))
@@ -377,7 +377,7 @@ def test_a_name_twice_in_a_table_is_refused(tmp_path):
         read_synthetic(_write(tmp_path, text))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(max_size=200), st.integers(0, 400))
 def test_no_file_ends_in_a_traceback(tmp_path_factory, noise, at):
     path = tmp_path_factory.mktemp("fuzz") / "file"

@@ -66,7 +66,7 @@ def test_racks_matter_where_their_links_are_slower() -> None:
     assert far > 5 * near
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(["resnet50", "bert-large", "transformer"]),
     st.floats(0.1, 100.0),
@@ -138,7 +138,7 @@ PLANS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PLANS)
 def test_the_parts_of_an_iteration_add_up(case: tuple[Plan, int, int, int]) -> None:
     plan, a, b, batch = case
@@ -189,7 +189,7 @@ def test_a_blocking_transfer_is_never_quicker_and_is_all_transfer() -> None:
     assert overlapped.bubble_s == blocking.bubble_s == 11.0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.sampled_from(["1f1b", "gpipe", "interleaved", "async"]),
     st.booleans(),

@@ -87,7 +87,7 @@ def test_interleaving_holds_more_by_the_published_factor() -> None:
         assert in_flight("interleaved", 0, p, 4 * p, v) == pytest.approx(p * (1 + (p - 1) / (p * v)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(0, 1000))
 def test_unequal_chunks_hold_what_their_twin_holds(p: int, groups: int, chunks: int, seed: int) -> None:
     rng, m, q = np.random.default_rng(seed), p * groups, p * chunks
@@ -189,7 +189,7 @@ def test_recomputation_lengthens_backward_by_the_forward_pass() -> None:
 MODELS = ("resnet50", "gpt2-1.5b", "transformer", "dlrm", "inception-v3")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(MODELS), st.data())
 def test_laws_of_memory(model: str, data: Any) -> None:
     """Recomputation never holds more, sharding never adds state, and memory is linear in samples and micro-batches."""
@@ -272,7 +272,7 @@ def test_an_impossible_stage_is_refused(change: dict[str, Any], message: str) ->
         stage_memory(**({"graph": small(), "spans": [(0, 3)], "samples": 1, "held": 1} | change))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_the_form_for_planners_is_the_same_memory(data):
     """fixed + samples (passing + held stored), whatever the stage, samples, micro-batches and precision."""

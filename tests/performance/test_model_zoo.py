@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -298,8 +296,5 @@ def test_generated_traces_draw_the_same_six_models_as_ever() -> None:
     assert drawn == {"resnet50", "vgg16", "bert-large", "gpt2-1.5b", "transformer", "lstm-lm"}
 
 
-def test_the_largest_graph_is_built_in_no_time() -> None:
-    """1,123 operators; a few milliseconds."""
-    begin = time.perf_counter()
-    assert len(nasnet_large()) > 1000
-    assert time.perf_counter() - begin < 0.2
+def test_the_largest_graph_has_1123_operators() -> None:
+    assert len(nasnet_large()) == 1123

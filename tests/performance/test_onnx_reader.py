@@ -311,7 +311,7 @@ def test_a_truncated_model_is_refused(tmp_path, cut):
         read_graph(path)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(min_size=1, max_size=12), st.floats(0, 1))
 def test_no_damaged_model_ends_in_a_traceback(tmp_path_factory, noise, at):
     path = tmp_path_factory.mktemp("fuzz") / "model.onnx"

@@ -7,7 +7,7 @@ from collections.abc import Generator
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.cluster.spec import Links
@@ -86,7 +86,6 @@ cases = st.integers(1, 12).flatmap(lambda n: st.tuples(*(st.lists(x, min_size=n,
 lines = st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 2.0)), min_size=1, max_size=2)
 
 
-@settings(deadline=None)
 @given(cases, st.floats(1e-3, 300.0), st.floats(1e-3, 300.0), lines)
 def test_played_event_by_event(
     case: tuple[list[float], list[float]], bucket: float, first: float, ways: list[tuple[float, float]]
@@ -97,7 +96,6 @@ def test_played_event_by_event(
     assert ours == pytest.approx(play(bwd, grads, bucket, first, ways), rel=1e-9, abs=1e-9)
 
 
-@settings(deadline=None)
 @given(cases, st.floats(1e-3, 300.0), seconds, st.floats(0.0, 2.0))
 def test_never_less_than_nothing_nor_more_than_all_sums_at_the_end(
     case: tuple[list[float], list[float]], bucket: float, start: float, per_byte: float
@@ -111,7 +109,6 @@ def test_never_less_than_nothing_nor_more_than_all_sums_at_the_end(
     assert exposed(bwd, grads, 1e-9, 1e-9, 0.0, per_byte) <= exposed(bwd, grads, bucket, bucket, 0.0, per_byte) + 1e-9
 
 
-@settings(deadline=None)
 @given(cases, seconds, st.floats(0.0, 2.0))
 def test_one_bucket_that_is_ready_at_the_end_is_the_whole_all_reduce(
     case: tuple[list[float], list[float]], start: float, per_byte: float

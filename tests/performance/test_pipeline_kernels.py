@@ -22,6 +22,7 @@ import sim.kernels
 from sim.kernels.pipeline import gpipe_many_s, interleaved_many_s, one_f_one_b_many_s, pipedream_many_s
 from sim.performance import PerformanceError
 from sim.performance.iteration import schedule_ends_s, steady_period_s
+from tests.conftest import PATIENCE_S
 from tests.performance.twins import Twin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +101,7 @@ def test_one_stage_only_repeats() -> None:
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(pipelines())
 def test_kernels_equal_their_twins(blocking: bool, pipeline: tuple) -> None:
     *_, m = pipeline
@@ -112,7 +113,7 @@ def test_kernels_equal_their_twins(blocking: bool, pipeline: tuple) -> None:
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data(), st.integers(1, 4))
 def test_interleaved_stages_equal_their_twin(blocking: bool, data: Any, chunks: int) -> None:
     pipeline = data.draw(pipelines(chunks))
@@ -140,7 +141,7 @@ whole = st.integers(0, 4).map(float)
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 4), st.data())
 def test_the_steady_period_equals_the_twins(blocking: bool, p: int, data: Any) -> None:
     """Whole numbers, so that the twin settles: then 12 micro-batches (all cycles of 1 to 4) take 12 periods.
@@ -155,7 +156,7 @@ def test_the_steady_period_equals_the_twins(blocking: bool, p: int, data: Any) -
     assert period(fwd, bwd, there, back, sync, blocking=blocking) == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(pipelines())
 def test_the_steady_period_is_what_a_micro_batch_adds_to_a_long_flush(pipeline: tuple) -> None:
     *times, _ = pipeline
@@ -164,7 +165,7 @@ def test_the_steady_period_is_what_a_micro_batch_adds_to_a_long_flush(pipeline: 
     assert period(*times, nothing) == pytest.approx((ends[1] - ends[0]) / 10_000, rel=2e-3)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(pipelines())
 def test_the_published_period_is_the_slowest_stage_and_misses_the_way_there_and_back(pipeline: tuple) -> None:
     """PipeDream's optimizer: max over stages and borders. Exact without messages, else a bound from below."""
@@ -183,7 +184,7 @@ def test_two_micro_batches_in_flight_do_not_hide_a_long_way() -> None:
     assert period([1, 1], [1, 1], [3], [3], [0, 0]) == (2 + 3 + 2 + 3) / 2
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(pipelines())
 def test_gpipe_without_messages_has_a_closed_form(pipeline: tuple) -> None:
     fwd, bwd, comm, _, m = pipeline
@@ -231,7 +232,7 @@ def test_the_published_formula_of_1f1b_misses_unequal_stages() -> None:
         assert low[0] < min(off) < low[1] and high[0] < max(off) < high[1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(pipelines(2), st.integers(0, 4), seconds)
 def test_anything_slower_never_ends_earlier(pipeline: tuple, which: int, more: float) -> None:
     *times, m = pipeline
@@ -244,7 +245,7 @@ def test_anything_slower_never_ends_earlier(pipeline: tuple, which: int, more: f
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(pipelines(2), min_size=1, max_size=4))
 def test_many_plans_at_once_are_each_alone(blocking: bool, plans: list[tuple]) -> None:
     """What stands beyond a plan's stages is not read."""
@@ -338,7 +339,8 @@ def test_p58_the_kernel_tests_pass_with_bounds_checked(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "HETSIM_CACHE_DIR": str(tmp_path)}
     chosen = "by_hand or dominate or many_plans or long_way or past_its_end"
     command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", __file__, "-k", chosen]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S,
+                          check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     assert " passed" in done.stdout and "skipped" not in done.stdout
 

@@ -68,7 +68,7 @@ def test_between_layers_every_gpu_has_the_whole_tensor(model: str) -> None:
     assert part.cut_bytes[inside] < whole.cut_bytes[inside]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     layers=st.integers(1, 4),
     width=st.integers(1, 8),

@@ -201,7 +201,7 @@ def test_an_exchange_that_makes_no_sense_is_refused(more, what):
         run(plan, 4, performance=speed(**more))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 3), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4, 8]), st.booleans(), st.integers(0, 3))
 def test_an_iteration_is_the_sum_of_its_parts(stages, ways, m, recompute, zero):
     cuts = np.linspace(0, LAST + 1, stages + 1).astype(int)

@@ -36,7 +36,7 @@ def test_an_unknown_type_is_named_with_the_nearest():
         parse_stage("2xV10")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sampled_from(["lstm-lm", "vgg16", "alexnet"]),
     st.lists(st.sampled_from(["V100", "K80", "T4"]), min_size=2, max_size=3),

@@ -111,7 +111,7 @@ def test_a_replica_without_a_sample_is_refused() -> None:
     assert not got.fits and got.reason == "stage 0 has 2 T4 for 1.6 samples of a micro-batch"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.sampled_from([("1f1b", 1), ("gpipe", 1), ("async", 1), ("interleaved", 2)]), st.integers(1, 2),
     st.sampled_from([0, 2]), st.booleans(), st.sampled_from([1, 2]),
@@ -193,7 +193,7 @@ def test_shares_that_round_send_nothing_where_nothing_goes() -> None:
     assert took < LINKS.network_latency_s
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=8), st.lists(st.integers(0, 4), min_size=1, max_size=8))
 def test_a_message_takes_as_long_there_as_back(left: list[int], right: list[int]) -> None:
     sender, receiver = at("V100", *left), at("T4", *right)
@@ -254,7 +254,7 @@ def random_order(graph: OperatorGraph, seed: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.sampled_from(["inception-v3", "dlrm", "resnet50", "transformer"]), st.integers(0, 1000))
 def test_laws_of_another_order(model: str, seed: int) -> None:
     """Cuts by brute force; there and back is the same graph; one stage on one GPU takes as long as ever."""
@@ -448,7 +448,7 @@ def test_recomputation_is_advised_only_where_it_needs_less() -> None:
     assert not many.fits and "try recompute, more micro-batches" in many.reason
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.sampled_from([("1f1b", 1), ("gpipe", 1), ("async", 1), ("interleaved", 2)]), st.integers(1, 4),
     st.integers(1, 5), st.booleans(), st.integers(0, 10_000),
@@ -467,7 +467,7 @@ def test_no_part_of_an_iteration_is_below_zero(
     assert min(spent) >= 0.0 and sum(spent) == pytest.approx(got.iteration_s, rel=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=40), st.data())
 def test_running_sums_and_maxima(values: list[float], data: Any) -> None:
     first = data.draw(st.integers(0, len(values) - 1))

@@ -48,7 +48,7 @@ def same(one: Schedule, other: Schedule) -> bool:
     return one.makespan_s == other.makespan_s and one.device.tolist() == other.device.tolist()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.booleans())
 def test_the_result_is_legal_and_no_worse_than_the_start(seed, eager):
     rng = np.random.default_rng(seed)
@@ -66,7 +66,7 @@ def test_the_result_is_legal_and_no_worse_than_the_start(seed, eager):
         assert same(found, execute(graph, devices, found.device))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1))
 def test_it_finds_the_best_placement_of_small_graphs(seed):
     rng = np.random.default_rng(seed)
@@ -144,7 +144,7 @@ def test_priority_by_the_longest_way_to_the_end():
     assert critical_path(graph).tolist() == [-11, -10, -4, -8]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1))
 def test_sets_of_each_level_are_whole_groups_and_cover_all(seed):
     rng = np.random.default_rng(seed)
@@ -158,7 +158,7 @@ def test_sets_of_each_level_are_whole_groups_and_cover_all(seed):
             assert np.isin(group, group[part]).sum() == len(part)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1))
 def test_lacking_memory_in_the_kernel_is_that_of_the_schedule(seed):
     rng = np.random.default_rng(seed)

@@ -249,7 +249,7 @@ def graphs(draw):
 
 
 @pytest.mark.parametrize("place", PLACERS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(graph=graphs(), count=st.integers(1, 3), links=st.sampled_from(["shared", "directed"]))
 def test_every_placer_runs_each_operator_once_and_keeps_groups_together(place, graph, count, links):
     done = place(graph, Devices.alike(count, 1.0, 1.0, links=links))
@@ -260,7 +260,7 @@ def test_every_placer_runs_each_operator_once_and_keeps_groups_together(place, g
         assert done.makespan_s == graph.work_s.sum()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graphs(), st.integers(1, 3))
 def test_where_transfers_are_free_m_etf_is_within_twice_the_optimum(graph, count):
     """Graham 1969: a list schedule takes at most the longest way + all work / devices."""

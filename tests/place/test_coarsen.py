@@ -32,7 +32,7 @@ def graphs(draw: st.DrawFn) -> PlacementGraph:
     return PlacementGraph(work, size, edges, rng.integers(0, 99, len(edges)).astype(float), colocate, kind, size)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs(), st.integers(1, 14), st.booleans())
 def test_the_coarse_graph_is_acyclic_and_loses_nothing(graph, target, cache):
     coarse = coarsen(graph, target, cache=cache)
@@ -49,7 +49,7 @@ def test_the_coarse_graph_is_acyclic_and_loses_nothing(graph, target, cache):
     assert small.edge_bytes.sum() == pytest.approx(sum(tensors.values()))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs(), st.integers(1, 14))
 def test_a_vertex_has_operators_of_one_kind_and_its_colocation(graph, target):
     coarse = coarsen(graph, target)
@@ -63,7 +63,7 @@ def test_a_vertex_has_operators_of_one_kind_and_its_colocation(graph, target):
         assert len(together) == 1 or (len(names) == 1 and -1 not in names)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graphs(), st.integers(2, 14))
 def test_what_is_free_to_move_apart_stays_so(graph, target):
     """Only what shares a vertex or a colocation group is tied: ties do not spread through chains of colocations."""

@@ -161,7 +161,7 @@ def placed(draw, most: int = 9):
     return graph, devices, device, None if priority is None else np.array(priority, float)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(placed(), st.booleans())
 def test_the_kernel_plays_as_the_processes_do(case, strict):
     graph, devices, device, priority = case
@@ -177,7 +177,7 @@ def test_the_kernel_plays_as_the_processes_do(case, strict):
     assert done.arrival_s.tolist() == pytest.approx(arrival, abs=1e-9)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(placed())
 def test_no_device_runs_two_operators_and_none_starts_before_its_inputs(case):
     graph, devices, device, priority = case
@@ -191,7 +191,7 @@ def test_no_device_runs_two_operators_and_none_starts_before_its_inputs(case):
     assert done.makespan_s >= graph.work_s.sum() / devices.count - 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(placed())
 def test_a_schedule_s_own_order_can_be_played_strictly(case):
     graph, devices, device, priority = case

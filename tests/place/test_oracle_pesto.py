@@ -17,6 +17,7 @@ from policies.place.program import solve
 from policies.place.step import profiled_step
 from sim.performance.readers.pipedream_profile import read_pipedream
 from sim.performance.readers.synthetic import read_synthetic
+from tests.conftest import PATIENCE_S
 from tests.place.test_oracle_baechi import graph_of, rows
 
 NVLINK = {"s_per_byte": 1 / 25e9, "latency_s": 10e-6}
@@ -57,7 +58,7 @@ def test_the_coarsened_graph_allows_shorter_schedules_than_the_prototype_s(
     coarse = coarsen(step_of(instance.split("/")[1], data_dir), vertices).graph
     assert len(coarse) <= vertices
     warm = anneal(coarse, devices, iterations=5_000)
-    answer = solve(coarse, devices, warm, workers=1, work_limit=0.2, seconds=600)
+    answer = solve(coarse, devices, warm, workers=1, work_limit=0.2, seconds=PATIENCE_S)
     assert 1e6 * answer.makespan_s < reference[f"{instance}/coarse{vertices}", "CP-SAT no-overlap", count]
     assert answer.bound_s <= answer.makespan_s
 
@@ -88,7 +89,7 @@ def test_annealing_beats_the_best_of_baechi_or_nothing_can(data_dir, oracle_dir)
         assert ours.makespan_s <= theirs
         (beaten if ours.makespan_s < theirs else tied).add((instance, count))
         if ours.makespan_s == theirs > bound[instance, count] and count == 2:
-            answer = solve(graph, devices, ours, workers=1, work_limit=30, seconds=600, quantum_s=1.0)
+            answer = solve(graph, devices, ours, workers=1, work_limit=30, seconds=PATIENCE_S, quantum_s=1.0)
             assert answer.bound_s == theirs
     assert (len(beaten), len(tied)) == (10, 14)
     assert {instance.split("/")[1] for instance, _ in tied} == {"alexnet", "vgg16", "squeezenet1_0", "resnet18"}

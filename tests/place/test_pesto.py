@@ -15,8 +15,9 @@ from policies.place.placement_problem import Devices, PlacementGraph, execute
 from policies.place.program import solve
 from policies.place.simple import single
 from policies.place.step import training_step
+from tests.conftest import PATIENCE_S
 
-EXACT = {"workers": 1, "seconds": 60.0, "quantum_s": 1.0}
+EXACT = {"workers": 1, "seconds": PATIENCE_S, "quantum_s": 1.0}
 
 
 def best_of_all(graph: PlacementGraph, devices: Devices) -> float:
@@ -67,7 +68,7 @@ def earliest_finish(graph: PlacementGraph, devices: Devices, device: list[int]) 
     return best
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4))
 def test_the_solver_finds_the_best_of_all_schedules(seed, n):
     rng = np.random.default_rng(seed)
@@ -152,7 +153,7 @@ def test_where_no_placement_fits_the_answer_is_the_start_and_says_so():
     devices = Devices.alike(2, 1.0, 0.0, memory_bytes=1.0)
     answer = solve(graph, devices, single(graph, devices), **EXACT)
     assert (answer.status, answer.makespan_s, answer.bound_s) == ("warm start", 4.0, 0.0)
-    assert not pesto(graph, devices, workers=1, seconds=5.0).fits
+    assert not pesto(graph, devices, workers=1, seconds=PATIENCE_S).fits
 
 
 def test_the_answer_is_never_worse_than_the_start_and_the_same_again():
@@ -161,7 +162,7 @@ def test_the_answer_is_never_worse_than_the_start_and_the_same_again():
     edges = np.array([[i, j] for j in range(n) for i in range(j) if rng.random() < 0.2])
     step = training_step(rng.uniform(1, 5, n), rng.uniform(1, 5, n), rng.uniform(0, 3, n), np.zeros(n), edges)
     devices = Devices.alike(2, 0.3, 0.1)
-    first, again = (pesto(step, devices, target=10, workers=1, work_limit=1.0, seconds=1e3) for _ in range(2))
+    first, again = (pesto(step, devices, target=10, workers=1, work_limit=1.0, seconds=PATIENCE_S) for _ in range(2))
     assert first.makespan_s <= single(step, devices).makespan_s
     assert first.makespan_s == again.makespan_s
     assert first.device.tolist() == again.device.tolist()

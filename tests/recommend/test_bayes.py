@@ -48,7 +48,7 @@ def test_of_equal_promise_the_cheaper_is_tried():
     assert [t.index for t in explore(c, lambda i: 1.0, first=[0], trials=2).trials] == [0, 2]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.floats(0.2, 5), st.floats(0.3, 3), st.floats(0.2, 5))
 def test_the_expected_improvement_is_the_integral(best, weight, limit):
     """E[(b - g)+ 1{g <= ln limit}] by numeric integration over the belief about the third candidate.
@@ -138,7 +138,7 @@ def test_nothing_works_at_all():
     assert trace.best is None and trace.stopped == "all tried" and len(trace.trials) == 3
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000))
 def test_laws(seed):
     """No candidate twice, costs add up, the budget holds, the best is the best measured, the seed decides."""

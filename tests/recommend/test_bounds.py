@@ -46,7 +46,7 @@ def test_no_plan_on_three_gpus_is_below_the_bounds(model):
     none_below(lower_bound(asked), every_plan(asked, ends))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.data())
 def test_no_walk_goes_below_the_bounds(data):
     """Law: whatever blind moves lead to, in whatever space, is no better than the bounds."""

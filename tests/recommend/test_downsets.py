@@ -109,7 +109,7 @@ def test_the_sample_is_no_operator():
     assert len(down_sets([(-1,), (0, -1)])) == 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 14), st.integers(2, 60))
 def test_law_coarse_graphs_keep_to_the_limit_and_stay_graphs(seed, n, limit):
     rng = np.random.default_rng(seed)

@@ -69,7 +69,7 @@ def cuts_of(n, p):
     return [[0, *inner, n] for inner in combinations(range(1, n), p - 1)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000))
 def test_the_least_bottleneck_is_that_of_all_cuts(seed):
     rng = np.random.default_rng([seed, 2])
@@ -85,7 +85,7 @@ def test_the_least_bottleneck_is_that_of_all_cuts(seed):
         assert max(cost[i, j] for cost, (i, j) in zip(costs, pairwise(found[0]), strict=True)) == found[1]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000))
 def test_the_least_flush_is_that_of_all_cuts(seed):
     rng = np.random.default_rng([seed, 3])
@@ -116,7 +116,6 @@ def test_shares_by_hand():
     assert capped_shares([3, 2, 1], [0.2, 0.3, 0.4]) is None
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0, 1.5)), min_size=1, max_size=6))
 def test_shares_add_up_and_keep_their_limits(rows):
     speed, most = zip(*rows, strict=True)
@@ -257,7 +256,7 @@ def test_metis_groups_by_hand():
     assert list(groupings(6, 1)) == [] and sorted(groupings(6, 2)) == [(2, 4), (4, 2)]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 24), st.integers(1, 10))
 def test_metis_groups_use_all_gpus(gpus, stages):
     for sizes in groupings(gpus, stages):

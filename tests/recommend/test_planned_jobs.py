@@ -337,7 +337,7 @@ work = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(work, min_size=2, max_size=25), st.sampled_from([0.0, 1.0, 5.0, 60.0]),
        st.sampled_from([0.0, 0.5, 4.0]), st.sampled_from([0.0, 10.0]), st.sampled_from([0.0, 30.0]),
        st.sampled_from(["fifo", "smallest"]))

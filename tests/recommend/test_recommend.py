@@ -68,7 +68,7 @@ def test_a_stage_alone_costs_what_the_truth_says(model):
                     assert m * cost[0, -1, t, q] == pytest.approx(truth.iteration_s, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_in_flight_micro_batches_fit_and_one_more_does_not(data):
     """P-48: `hold` is where memory ends, by the performance model's own formula."""

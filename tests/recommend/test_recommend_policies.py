@@ -247,7 +247,7 @@ jobs = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     st.lists(jobs, min_size=1, max_size=25), st.sampled_from([Hetero, Homogeneous]),
     st.sampled_from([0.0, 5.0, 1e6]), st.sampled_from([0.0, 4.0]), st.sampled_from([1, 1000]),

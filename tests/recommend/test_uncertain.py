@@ -73,7 +73,7 @@ def test_a_kind_says_something_of_its_type_and_nothing_of_another():
     assert after.covariance[:2, 2:].tolist() == [[0, 0], [0, 0]]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.floats(-1, 1), st.floats(-1, 1), st.floats(0.01, 0.5), st.floats(0, 1))
 def test_the_order_of_measurements_is_nothing_to_the_belief(x, y, noise, common):
     b = two_by_two(common)
@@ -161,7 +161,7 @@ def test_the_value_of_a_run_is_the_closed_form(noise):
     assert fall == pytest.approx(0.39894 / math.sqrt(1 + noise**2), abs=0.015)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000))
 def test_what_says_nothing_is_worth_nothing(seed):
     """Results that have nothing to do with six plans' values: what chance fits is not taken for worth."""
@@ -229,7 +229,7 @@ def test_a_short_job_is_not_worth_a_run():
         assert not recommend_with_profiling(r, plans, refuse, 0, objective=objective, draws=64).runs
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(st.floats(0, 0.2), st.integers(0, 100))
 def test_no_more_than_the_budget_is_spent(budget_usd, seed):
     r = replace(request(), seed=seed)

@@ -16,11 +16,10 @@ from sim.sweeps.cell import Outcome, Task
 from sim.sweeps.daskcluster import Dask, connect, slurm_cluster
 from sim.sweeps.kept import SweepError
 from sim.sweeps.sweepfile import DaskSettings
-from tests.conftest import ROOT
+from tests.conftest import PATIENCE_S, ROOT
 from tests.sweeps.conftest import content, played
 
 pytest.importorskip("distributed", reason="Dask is not installed: pip install hetsim[dask]")
-WAIT_S = 60
 
 
 class Cluster:
@@ -53,7 +52,7 @@ class Cluster:
 
     @staticmethod
     def _until(ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not ready():
             assert time.monotonic() < deadline, "Dask does not start"
             time.sleep(0.05)

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from sim.sweeps.grid import read_grid
-from tests.conftest import ROOT
+from tests.conftest import PATIENCE_S, ROOT
 from tests.sweeps.conftest import RUN, content, played
 
-WAIT_S = 120
 EIGHT = 'policy = ["srtf", "las"]\nseed = [0, 1, 2, 3]\njobs = 400'
 
 
@@ -29,7 +28,7 @@ def begun(*words: str, **environment: str) -> subprocess.Popen[str]:
 
 def until(ready, process: subprocess.Popen[str]) -> None:
     """Wait until something is so, or the process has ended."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not ready() and process.poll() is None:
         assert time.monotonic() < deadline, "it takes too long"
         time.sleep(0.01)
@@ -53,7 +52,7 @@ def test_what_is_done_stays_and_a_second_call_ends_as_one_that_was_never_stopped
     process = begun("-o", "stopped", "-j", workers)
     until(lambda: len(list(Path("stopped/cells").glob("[!.]*.json"))) >= 2, process)
     process.send_signal(sent)
-    _, err = process.communicate(timeout=WAIT_S)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode != 0, "it was to be stopped in the middle"
     if sent != signal.SIGKILL:
         assert process.returncode == 128 + sent
@@ -70,7 +69,7 @@ def test_p65_the_hash_seed_of_python_changes_no_byte(grid):
     played(made, "here")
     beside = {seed: begun("-o", seed, "-j", "1", PYTHONHASHSEED=seed) for seed in ("1", "2")}
     for seed, process in beside.items():
-        out, err = process.communicate(timeout=WAIT_S)
+        out, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, err
         assert "2 cells, 2 done" in out
         assert content(seed) == content("here")

@@ -297,7 +297,7 @@ def longest_first(waiting, times):
     return next((cell for cell in waiting if (cell.policy, cell.axes["load"]) == first), None), left
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_the_next_cell_is_the_longest_by_what_was_learnt_so_far(data):
     """Cells end in any order, several are under way, and some were played before."""

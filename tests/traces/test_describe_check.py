@@ -123,7 +123,7 @@ def test_a_trace_of_one_job_and_one_without_time_can_be_described():
 
 
 @given(seed=st.integers(0, 100), jobs=st.integers(1, 80), name=st.sampled_from(["philly", "pai"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_each_breakdown_adds_up_to_the_whole(seed, jobs, name):
     trace = generate(name, jobs, seed)
     summary = describe(trace, {"V100": 8, "T4": 4})

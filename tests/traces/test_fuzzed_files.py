@@ -15,6 +15,7 @@ from experiments import fuzz_traces
 from experiments.fuzz_damage import DAMAGES, Damage
 from experiments.fuzz_seeds import SEEDS, Seed, real_seeds
 from experiments.fuzz_traces import case, fuzz, outcome
+from tests.conftest import PATIENCE_S
 from traces.errors import TraceError
 from traces.load import FORMATS, load_trace
 from traces.machines.any_form import forms, read_machines
@@ -22,6 +23,12 @@ from traces.machines.philly_use import read_all_use
 from traces.trace import Trace
 
 BLOCK = 1000
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is merely slow does not hang."""
+    monkeypatch.setattr(fuzz_traces, "HANGS_S", PATIENCE_S)
 
 
 def whole(seed: Seed, folder: Path) -> object:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.conftest import PATIENCE_S
 from traces.errors import TraceError
 from traces.load import files_hash, load_trace
 from traces.machines.any_form import read_machines
@@ -34,12 +35,12 @@ POLLUX = "name,time,application,num_replicas,batch_size\na,0,bert,2,32\n"
 
 @pytest.fixture
 def soon():
-    """A read that waits for a pipe fails within seconds instead of holding up every test."""
+    """A read that waits for a pipe fails instead of holding up every test."""
     def late(*_):
         raise AssertionError("it waits")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(20)
+    signal.alarm(int(PATIENCE_S))
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)

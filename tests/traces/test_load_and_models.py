@@ -65,7 +65,7 @@ def test_scaling_the_load_moves_submissions_about_the_first():
 
 
 @given(load=st.floats(0.01, 100), capacity=st.integers(1, 5000), seed=st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_load_asked_for_is_the_load_offered(load, capacity, seed):
     trace = scale_load(generate("pai", 60, seed), capacity, load)
     assert offered_load(trace, capacity) == pytest.approx(load, rel=1e-9)

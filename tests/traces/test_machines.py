@@ -70,7 +70,7 @@ STAYS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20), st.integers(1,
                            st.sampled_from(["T4", "V100"])), min_size=1, max_size=20)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(stays=STAYS)
 def test_capacity_is_the_machines_that_are_there(stays: list[tuple[int, int, int, str, str]]) -> None:
     listed = machines(*((f"m{i}", gpus, first, first + hours) for i, (gpus, first, hours, _, _) in enumerate(stays)),

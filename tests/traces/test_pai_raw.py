@@ -250,7 +250,7 @@ def test_p11_instances_share_a_gpu_only_on_one_machine_and_one_device(tmp_path):
         occupancy(path / "pai_sensor_table.csv", at_s=5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=60),
        piece=st.integers(20, 400), held=st.integers(1, 10))
 def test_spans_are_those_of_all_rows_whatever_the_pieces(tmp_path_factory, rows, piece, held):

@@ -314,7 +314,7 @@ def test_chronus_rule_gives_the_distribution_of_the_published_trace(data_dir: Pa
 # -- laws -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     name=st.sampled_from(NAMES), seed=st.integers(-(2**63), 2**63),
     rows=st.lists(st.tuples(st.floats(0, 1e9), st.integers(1, 4096)), min_size=1, max_size=8),

@@ -165,7 +165,7 @@ def test_an_id_that_a_part_of_a_gang_would_take_is_not_given_twice():
 
 @given(seed=st.integers(0, 50), status=st.sampled_from([("passed",), ("passed", "failed"), ()]),
        gangs=st.sampled_from(["keep", "split"]), jobs=st.integers(1, 60) | st.none())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_jobs_taken_are_those_of_the_trace_unchanged(seed, status, gangs, jobs):
     trace = generate("pai", 40, seed)
     chosen = taken(trace, status=status, gangs=gangs, jobs=jobs)
@@ -221,7 +221,7 @@ def test_what_becomes_of_a_job_does_not_hang_on_the_order_of_rows():
 
 
 @given(times=st.floats(1, 6), seed=st.integers(0, 20), jobs=st.integers(20, 60))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_repeating_reaches_the_load_and_holds_the_whole_trace(times, seed, jobs):
     trace = generate("pai", jobs, seed)
     now, largest = offered_load(trace, 50), demand_gpu_s(trace).max()
@@ -308,7 +308,7 @@ def test_gpu_types_that_the_log_made_up_are_taken_for_others():
 
 
 @given(st.integers(0, 40), st.floats(0.05, 0.95))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_thinned_trace_has_the_load_asked_for_over_its_own_time(seed, part):
     """Many jobs alike: the nearest whole number of them is near, whatever is cut off at the ends."""
     n = 2000

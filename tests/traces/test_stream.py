@@ -66,7 +66,7 @@ def test_a_piece_holds_no_more_than_asked_and_rows_stay_whole(tmp_path):
     assert "name" not in tables[0]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     cells=st.lists(st.lists(st.text('ab,"\n é', max_size=6), min_size=2, max_size=2), min_size=1, max_size=30),
     piece_bytes=st.integers(1, 60), last_end=st.booleans(),

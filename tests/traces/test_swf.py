@@ -107,7 +107,7 @@ jobs = st.lists(
 
 
 @given(jobs)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_row_is_a_job_or_counted_as_dropped(rows):
     """By law: jobs kept + pieces + without run time + without processors = rows read, and no unknown becomes 0."""
     lines = [row(job=i, submit=s, run=r, allocated=a, requested=q, status=c) for i, (s, r, a, q, c) in enumerate(rows)]

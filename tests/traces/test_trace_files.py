@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import ONE_FOLDER
 from traces.columns import COLUMNS, STATUSES
 from traces.errors import TraceError
 from traces.load import FORMATS, load_trace, write_trace
@@ -18,7 +19,7 @@ from traces.readers.canonical import sidecar
 from traces.synthetic.generate import generate
 from traces.trace import Provenance, Trace
 
-SAFE = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SAFE = settings(max_examples=300, suppress_health_check=ONE_FOLDER)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 times = st.floats(0, 1e9)
 rows = st.lists(
@@ -71,7 +72,7 @@ def test_a_byte_order_mark_in_the_first_row_is_text_and_one_before_the_header_is
     assert load_trace(tmp_path / "t.csv").job_id.tolist() == ["\ufeff", "\ufeffb"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(jobs=rows, order=st.randoms())
 def test_the_order_of_rows_changes_nothing(jobs, order):
     trace = Trace.from_columns(columns(jobs))
