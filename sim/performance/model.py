@@ -99,6 +99,15 @@ class Performance:
             )
         return model
 
+    def undivided(self, model: str) -> bool:
+        """Whether the model is known by rates of whole gangs only, so that a plan of it has one stage."""
+        return model in self._measured
+
+    def last_op(self, model: str) -> int:
+        """Last operator of a plan that holds the whole model; 0 where nobody knows its operators."""
+        known = model in self.graphs or model in MODELS
+        return len(self._own_graph(model)) - 1 if known else 0
+
     def graph(self, model: str) -> OperatorGraph:
         """The model's operators.
 
@@ -114,6 +123,9 @@ class Performance:
                 allowed=", ".join(MODELS),
                 todo="Plans and stages need a model of the zoo.",
             )
+        return self._own_graph(model)
+
+    def _own_graph(self, model: str) -> OperatorGraph:
         return self.graphs[model] if model in self.graphs else zoo_graph(model)
 
     def op_times_s(self, model: str, samples: float, gpu: GpuType) -> tuple[np.ndarray, np.ndarray]:
@@ -134,7 +146,7 @@ class Performance:
                 times = self._times(model, samples, gpu, ways)
                 fwd_s, bwd_s = times.fwd_s[list(order)], times.bwd_s[list(order)]
             else:
-                fwd_s, bwd_s = operator_times_s(self._share(model, ways), samples, gpu, calibration=self.calibration)
+                fwd_s, bwd_s = self._operator_times_s(model, samples, gpu, ways)
             for array in (fwd_s, bwd_s):
                 array.flags.writeable = False
             # Uneven splits of a batch ask for ever new numbers of samples.
@@ -142,6 +154,10 @@ class Performance:
                 self._op_times.clear()
             found = self._op_times[key] = Times(fwd_s, bwd_s)
         return found
+
+    def _operator_times_s(self, model: str, samples: float, gpu: GpuType, ways: int) -> tuple[np.ndarray, np.ndarray]:
+        """The same, worked out, in the order of the graph: where a belief differs."""
+        return operator_times_s(self._share(model, ways), samples, gpu, calibration=self.calibration)
 
     def stage_time_s(
         self, model: str, first_op: int, last_op: int, gpu: GpuType, samples: float
