@@ -16,6 +16,7 @@ from sim.cluster.plan import Part, Placement, Plan, Stage
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.kernels.service import attained, first_to_reach, progress
 from sim.performance import Performance
+from sim.performance.throughput import Throughput
 from traces.errors import HetsimError, did_you_mean
 
 __all__ = [
@@ -113,7 +114,7 @@ class View:
     estimate_s : float64 array
         Believed run time of each job on its reference GPUs (NaN: unknown). Only if the policy `needs_estimates`.
     performance : Performance or None
-        The belief about speed, for policies that plan; None where durations are replayed as recorded.
+        The belief of speed (`--speed-belief`), for policies that plan; None where durations are replayed as recorded.
     preemption_overhead_s : float
         What a preempted or moved job loses at its next start.
     """
@@ -127,6 +128,8 @@ class View:
         performance: Performance | None = None,
         estimate_s: np.ndarray | None = None,
         preemption_overhead_s: float = 0.0,
+        throughput: Throughput | None = None,
+        reference_rate: np.ndarray | None = None,
     ) -> None:
         n = len(jobs)
         self.now_s = -np.inf
@@ -135,6 +138,8 @@ class View:
         self.performance = performance
         self.preemption_overhead_s = preemption_overhead_s
         self._estimate_s = estimate_s
+        self._throughput = throughput
+        self._reference_rate = np.empty(0) if reference_rate is None else reference_rate
         self.queued = np.empty(0, dtype=np.int32)
         self.queued_key = np.empty(0, dtype=np.float64)
         self.running = np.empty(0, dtype=np.int32)
@@ -184,6 +189,51 @@ class View:
         """Believed work left, max(estimate_s - progress_s, 0), in seconds on the reference GPUs (NaN: unknown)."""
         return np.maximum(self.estimate_s[rows] - self.progress_s(rows), 0.0)
 
+    def throughput(self, rows: np.ndarray, gpu_type: str | int, gpus: int | np.ndarray) -> np.ndarray:
+        """Believed work a second of each job on `gpus` GPUs (or slots) of a type, by name or index in `cluster.types`.
+
+        Iterations a second, or recorded seconds a second (1) where durations are replayed; packed on as few nodes of
+        the empty cluster as hold them, without neighbours. 0 where the job does not fit the memory or the cluster; NaN
+        where nothing is believed. A type that the job does not allow has a rate all the same (`jobs.types`).
+
+        Parameters
+        ----------
+        gpus : one number, or int [rows].
+
+        Returns
+        -------
+        float64 [rows]
+        """
+        return self._rates().of(rows, gpu_type, gpus)
+
+    def throughput_of_plan(self, row: int, plan: Plan) -> float:
+        """The same of one job by a plan."""
+        return self._rates().of_plan(row, plan)
+
+    def attained_work(self, rows: np.ndarray) -> np.ndarray:
+        """Work done until now, progress_s × reference rate: iterations, or recorded seconds. float64 [rows]."""
+        self._rates()
+        return np.asarray(self.progress_s(rows) * self._reference_rate[rows])
+
+    def rate_now(self, rows: np.ndarray) -> np.ndarray:
+        """Work a second that each job does now, as one sees it: 0 where it waits or restarts. float64 [rows]."""
+        self._rates()
+        works = self.now_s >= self.begin_s[rows] + self.overhead_s[rows]  # NaN where it waits
+        return np.where(works, self.speed[rows] * self._reference_rate[rows], 0.0)
+
+    def beside(self, row: int) -> np.ndarray:
+        """Other running jobs with a share of a GPU that a job holds, ascending: int32 [rows]."""
+        others = self.running[self.running != row]
+        lengths = self.slot_n[others]
+        held = np.repeat(self.slot_at[others] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+        found = np.repeat(others, lengths)[np.isin(self.slots[held], self.gpus_of(row))]
+        return np.unique(found)
+
+    def _rates(self) -> Throughput:
+        if self._throughput is None:
+            raise PolicyError("the policy reads rates without declaring needs_throughput = True")
+        return self._throughput
+
 
 def param(
     default: Any,
@@ -216,6 +266,8 @@ class Policy(ABC):
     """Reads `view.estimate_s` (run times: the run is marked with the kind of estimate used)."""
     needs_performance: ClassVar[bool] = False
     """Plans with `view.performance`: jobs must have a model."""
+    needs_throughput: ClassVar[bool] = False
+    """Reads `view.throughput` (by the belief of speed, with which the run is marked), `attained_work` or `rate_now`."""
     needs_columns: ClassVar[tuple[str, ...]] = ()
     """Trace columns that must not be at their default throughout."""
     sizes_gangs: ClassVar[bool] = False

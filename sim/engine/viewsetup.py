@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
 from sim.api import Jobs, Policy, PolicyError, View
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.timetable import Timetable
+from sim.performance import Performance
+from sim.performance.throughput import Throughput
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 from traces.columns import BY_NAME
 from traces.trace import Trace
-
-if TYPE_CHECKING:
-    from sim.performance import Performance
 
 
 def make_view(
@@ -40,7 +37,7 @@ def make_view(
     PolicyError
         The policy needs a column, estimates or modelled speeds that this run does not have. Nothing has run yet.
     """
-    _check_needs(trace, policy, performance, estimate_s)
+    _check_needs(trace, policy, truth, performance, estimate_s)
     names, vc = virtual_clusters(trace)
     jobs = Jobs(
         job_id=trace.job_id,
@@ -63,7 +60,11 @@ def make_view(
         performance=performance if policy.needs_performance else None,
         estimate_s=estimate_s if policy.needs_estimates else None,
         preemption_overhead_s=config.preemption_overhead_s,
-    )
+        throughput=Throughput(
+            performance, cluster, trace.model.tolist(), trace.batch_size.tolist(), trace.gpu_milli.tolist()
+        ) if policy.needs_throughput else None,
+        reference_rate=truth.reference_rate if policy.needs_throughput else None,
+    )  # fmt: skip
     for index in timetable.quotas:
         view.vc_left[index] = timetable.quota_ahead(index)[0]
     return view
@@ -75,7 +76,9 @@ def virtual_clusters(trace: Trace) -> tuple[tuple[str, ...], np.ndarray]:
     return tuple(names.tolist()), vc.astype(np.int32)
 
 
-def _check_needs(trace: Trace, policy: Policy, performance: Performance | None, estimate_s: np.ndarray | None) -> None:
+def _check_needs(
+    trace: Trace, policy: Policy, truth: Truth, performance: Performance | None, estimate_s: np.ndarray | None
+) -> None:
     where = f"policy {policy.name!r}, trace {trace.provenance.source}"
     for column in policy.needs_columns:
         default = BY_NAME[column].default
@@ -87,6 +90,8 @@ def _check_needs(trace: Trace, policy: Policy, performance: Performance | None, 
             where=where,
             todo="Use --work iterations.",
         )
+    if policy.needs_throughput and performance is None and truth.mode == "iterations":
+        raise PolicyError("the policy needs throughputs, and this run gives no belief of speed", where=where)
     if policy.needs_estimates and estimate_s is None:
         raise PolicyError("the policy needs run-time estimates, and this run gives none", where=where)
 
