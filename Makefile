@@ -12,7 +12,7 @@ SIM_OPTIONS = $(if $(FORMAT),--format "$(FORMAT)") $(if $(CLUSTER),--cluster "$(
   $(if $(OUT),--out "$(OUT)")
 
 .DEFAULT_GOAL := help
-.PHONY: help sim test lint bench figures lock clean
+.PHONY: help sim test lint index bench figures lock clean
 
 help: ## list the targets
 	@echo 'usage: make TARGET [NAME=value ...]'
@@ -40,6 +40,9 @@ lint: $(STAMP) ## check style, types and the direction of imports
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+
+index: $(STAMP) ## write docs/files.md anew, what each file holds
+	@$(BIN)/python -m house.index > docs/files.md.new && mv docs/files.md.new docs/files.md
 
 bench: $(STAMP) ## measure speed (ARGS= goes to pytest)
 	@$(BIN)/python -m pytest benchmarks -o python_files='bench_*.py test_*.py' --benchmark-only $(ARGS)

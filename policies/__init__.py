@@ -1,0 +1,1 @@
+"""What runs where: the schedulers, one file each, and what they are made of."""

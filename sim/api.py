@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -17,11 +17,13 @@ from sim.cluster.spec import ClusterSpec, Ledger
 from sim.kernels.service import attained, first_to_reach, progress
 from sim.performance import Performance
 from sim.performance.throughput import Throughput
+from sim.settings.policysettings import PolicyError, param, read_setting
 from traces.errors import HetsimError, did_you_mean
 
 __all__ = [
     "ClusterSpec",
     "Decision",
+    "Happened",
     "HetsimError",
     "IllegalDecisionError",
     "Jobs",
@@ -36,10 +38,6 @@ __all__ = [
 ]
 
 
-class PolicyError(HetsimError):
-    """A policy that cannot be used as asked: unknown name or setting, or a need that the run does not meet."""
-
-
 class IllegalDecisionError(HetsimError):
     """A policy asked for something impossible. Names the simulated time, the job, what was wanted, what was free."""
 
@@ -50,20 +48,42 @@ class IllegalDecisionError(HetsimError):
 class Decision:
     """What to change now. Whatever is not named stays as it is.
 
-    Stops and rejections come first, then the old GPUs of moved jobs are freed, then moves and starts take theirs in the
-    order given. `wake_s` asks for a decision at that time even if nothing happens before; a later decision replaces it.
+    Stops, rejections and refusals come first, then the old GPUs of moved jobs are freed, then moves and starts take
+    theirs in the order given, then leases are granted.
     """
 
     start: list[tuple[int, Placement]] = field(default_factory=list)
     stop: list[int] = field(default_factory=list)
     """Preempt: back into the queue."""
     move: list[tuple[int, Placement]] = field(default_factory=list)
-    """Migrate, or resize where the count differs: other GPUs at once, at the cost of a restart."""
+    """Migrate, or resize where the count differs: other GPUs, or other terms, at once, at the cost of a restart."""
     reject: list[tuple[int, str]] = field(default_factory=list)
     """Queued jobs that can never run, each with the reason."""
     rekey: list[int] = field(default_factory=list)
     """Queued jobs whose key has changed after all (aging, promotion): the engine asks for it anew."""
+    refuse: list[tuple[int, str]] = field(default_factory=list)
+    """Admission control: queued jobs that could run and are turned away for good, each with the reason, by a policy
+    that `refuses_jobs`. One that has run before leaves unfinished."""
+    lease: list[tuple[int, float]] = field(default_factory=list)
+    """Running jobs, also those that start now, and when their GPUs fall back, by a policy that `leases_gpus`. At that
+    instant the policy decides first; a lease that it does not renew then ends, and its job waits again. Infinity takes
+    the lease back: the job stays. A lease ends with its placement: a moved job needs a new one."""
     wake_s: float | None = None
+    """Decide again at that time even if nothing happens before. None: no alarm. There is one alarm at a time, so each
+    decision replaces that of the one before, and None takes it back."""
+
+
+@dataclass(slots=True)
+class Happened:
+    """What has happened since the last decision, rows in the order of events."""
+
+    arrived: list[int] = field(default_factory=list)
+    """Jobs that were submitted."""
+    finished: list[tuple[int, str]] = field(default_factory=list)
+    """Jobs that have left, and how: done, killed, failed; rejected or refused; unfinished."""
+    interrupted: list[tuple[int, str]] = field(default_factory=list)
+    """Jobs that were taken off their GPUs, and why: an end reason of segments (docs/results.md) other than those that
+    the policy's own decisions have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +176,19 @@ class View:
         self.overhead_s = np.zeros(n)
         self.slots_gpu = np.zeros(n)
         self._one = np.ones(n)
+        # Only where the policy declares that it reads them (`declare`).
+        self._happened: Happened | None = None
+        self.by_type_s: np.ndarray | None = None
+        self._free_gib: np.ndarray | None = None
+
+    def declare(self, policy: type[Policy] | Policy) -> None:
+        """Keep what the policy says that it reads, and nothing else."""
+        if policy.reads_happened:
+            self._happened = Happened()
+        if policy.reads_time_by_type:
+            self.by_type_s = np.zeros((len(self.jobs), len(self.cluster.types)))
+        if policy.shares_gpus:
+            self._free_gib = np.array([t.memory_gib for t in self.cluster.types])[self.cluster.gpu_type]
 
     def gpus_of(self, row: int) -> np.ndarray:
         """GPUs that a running job holds, one a slot; empty where it does not run."""
@@ -164,9 +197,35 @@ class View:
 
     @property
     def estimate_s(self) -> np.ndarray:
-        if self._estimate_s is None:
-            raise PolicyError("the policy reads run-time estimates without declaring needs_estimates = True")
-        return self._estimate_s
+        return _declared(self._estimate_s, "run-time estimates", "needs_estimates")
+
+    @property
+    def happened(self) -> Happened:
+        """What has happened since the last decision."""
+        return _declared(self._happened, "what has happened", "reads_happened")
+
+    def forget(self) -> Happened:
+        """The engine's: a decision has been made, from now on other things happen."""
+        self._happened = Happened()
+        return self._happened
+
+    @property
+    def free_gib(self) -> np.ndarray:
+        """float64 [GPUs]: memory that jobs with a share of a GPU leave on it; NaN where the card's is unknown."""
+        return _declared(self._free_gib, "free memory", "shares_gpus")
+
+    def held_by_type_s(self, rows: np.ndarray) -> np.ndarray:
+        """float64 [rows, types]: time that each job has held GPUs of each type until now, in s."""
+        held = _declared(self.by_type_s, "the time held on each GPU type", "reads_time_by_type")[rows]
+        for i, row in enumerate(np.asarray(rows).tolist()):
+            if self.slot_n[row]:
+                held[i, np.unique(self.cluster.gpu_type[self.gpus_of(row)])] += self.now_s - self.begin_s[row]
+        return held
+
+    def milli_of(self, row: int) -> int:
+        """Share of each of its GPUs that a running job holds, 1/1000; of a waiting one, the share that it asks for."""
+        slots = self.slot_n[row]
+        return int(np.rint(1000.0 * self.slots_gpu[row] / slots)) if slots else int(self.jobs.gpu_milli[row])
 
     def attained_s(self, rows: np.ndarray) -> np.ndarray:
         """Time that each job has held its GPUs until now, in s."""
@@ -230,27 +289,16 @@ class View:
         return np.unique(found)
 
     def _rates(self) -> Throughput:
-        if self._throughput is None:
-            raise PolicyError("the policy reads rates without declaring needs_throughput = True")
-        return self._throughput
+        return _declared(self._throughput, "rates", "needs_throughput")
 
 
-def param(
-    default: Any,
-    *,
-    unit: str = "",
-    help: str,
-    choices: tuple[str, ...] = (),
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-) -> Any:
-    """Declare a policy setting: a dataclass field with its default, unit and meaning, as `hetsim policies NAME` lists.
+T = TypeVar("T")
 
-    Numbers are at least `low` and at most `high`, or greater than `above`, where given.
-    """
-    bounds = {"low": low, "high": high, "above": above}
-    return field(default=default, metadata={"unit": unit, "help": help, "choices": choices, **bounds})
+
+def _declared(value: T | None, what: str, declaration: str) -> T:
+    if value is None:
+        raise PolicyError(f"the policy reads {what} without declaring {declaration} = True")
+    return value
 
 
 @dataclass
@@ -271,7 +319,23 @@ class Policy(ABC):
     needs_columns: ClassVar[tuple[str, ...]] = ()
     """Trace columns that must not be at their default throughout."""
     sizes_gangs: ClassVar[bool] = False
-    """Chooses the GPU count itself: the request is advice, and a gang may span GPU types by plan."""
+    """Chooses the GPU count itself: the request is advice, and a gang may span GPU types by plan. Without a plan a gang
+    of any size is data parallel; a job that says `max_gpus` bounds it."""
+    shares_gpus: ClassVar[bool] = False
+    """Gives shares of GPUs (`Placement.milli`). Memory of the jobs that meet on a GPU is checked, and their mutual
+    interference is that of the run (`engine.sharing`)."""
+    sets_batch: ClassVar[bool] = False
+    """Changes batch sizes (`Placement.batch_size`) within what the job allows."""
+    caps_power: ClassVar[bool] = False
+    """Caps the power of GPUs (`Placement.cap_w`)."""
+    refuses_jobs: ClassVar[bool] = False
+    """May turn away jobs that could run (`Decision.refuse`)."""
+    leases_gpus: ClassVar[bool] = False
+    """Gives GPUs for a time (`Decision.lease`)."""
+    reads_happened: ClassVar[bool] = False
+    """Reads `view.happened`."""
+    reads_time_by_type: ClassVar[bool] = False
+    """Reads `view.held_by_type_s`."""
 
     def prepare(self, view: View) -> None:  # noqa: B027 - optional hook
         """Called once before the run."""
@@ -312,48 +376,5 @@ class Policy(ABC):
                     todo=did_you_mean(name, known),
                 )
             assert known[name].default is not MISSING
-            values[name] = _read(value, known[name], f"policy {cls.name!r}, setting {name!r}")
+            values[name] = read_setting(value, known[name], f"policy {cls.name!r}, setting {name!r}")
         return cls(**values)
-
-
-def _read(value: Any, setting: Any, where: str) -> Any:
-    """One setting's value as the type of its default."""
-    default, choices = setting.default, setting.metadata["choices"]
-    kind = type(default)
-    if isinstance(value, str) and kind is bool:
-        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-        if value.lower() not in words:
-            raise PolicyError("value not allowed", where=where, got=value, allowed="true or false")
-        return words[value.lower()]
-    allowed = {bool: "true or false", int: "an integer", float: "a number"}.get(kind, "text")
-    refused = PolicyError("value not allowed", where=where, got=value, allowed=allowed)
-    # Only text is converted freely: int(2.7) is 2 and bool(5) is True, which nobody meant.
-    if isinstance(value, bool) != (kind is bool) and not (isinstance(value, str) or kind is str):
-        raise refused
-    try:
-        result = kind(value)
-    except (TypeError, ValueError, OverflowError):
-        raise refused from None
-    if kind is int and not isinstance(value, str) and result != value:
-        raise refused
-    if isinstance(result, float) and np.isnan(result):
-        raise PolicyError("value not allowed", where=where, got=value, allowed="a number")
-    low, high, above = (setting.metadata[name] for name in ("low", "high", "above"))
-    beyond = high is not None and result > high
-    if beyond or (low is not None and result < low) or (above is not None and not above < result < np.inf):
-        raise PolicyError(
-            "value not allowed",
-            where=where,
-            got=value,
-            allowed=f"a number greater than {above:g}" if above is not None
-            else f"a number from {low:g}" if high is None else f"a number from {low:g} to {high:g}",
-        )
-    if choices and result not in choices:
-        raise PolicyError(
-            "value not allowed",
-            where=where,
-            got=value,
-            allowed=", ".join(choices),
-            todo=did_you_mean(str(result), choices),
-        )
-    return result

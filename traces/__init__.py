@@ -1,0 +1,1 @@
+"""From raw trace files, or published statistics, to one checked table of jobs."""

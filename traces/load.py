@@ -29,7 +29,7 @@ FORMATS: dict[str, Reader] = discovered(readers, "READER")
 
 
 def load_trace(path: str | Path, format: str | None = None, /, **options: Any) -> Trace:
-    """Read a trace file (for some formats, a folder of files).
+    r"""Read a trace file (for some formats, a folder of files).
 
     Parameters
     ----------
@@ -45,6 +45,13 @@ def load_trace(path: str | Path, format: str | None = None, /, **options: Any) -
     TraceError
         Nothing is there, the format is unknown or not the file's, an option is unknown, or the content is not
         allowed. The message names the place and what to do.
+
+    Examples
+    --------
+    >>> _ = Path("jobs.csv").write_text("job_id,submit_s,duration_s,num_gpus\na,0,60,1\nb,30,600,4\n")
+    >>> trace = load_trace("jobs.csv")
+    >>> len(trace), trace.num_gpus.tolist(), trace.provenance.format
+    (2, [1, 4], 'canonical')
     """
     path = Path(path)
     if format is not None and format not in FORMATS:

@@ -82,6 +82,17 @@ def scale_load(trace: Trace, capacity_gpus: float, load: float, by: str = "compr
     TraceError
         A way or load that is not allowed or cannot be reached so (within `FURTHEST`), no GPU time, or all jobs come at
         once.
+
+    Examples
+    --------
+    Two jobs of 50 s on one GPU, 100 s apart, ask for all of its time; for half of it they come 200 s apart.
+
+    >>> trace = Trace.from_columns(
+    ...     {"job_id": ["a", "b"], "submit_s": [0, 100], "duration_s": [50, 50], "num_gpus": [1, 1]})
+    >>> offered_load(trace, 1)
+    1.0
+    >>> scale_load(trace, 1, 0.5).submit_s.tolist()
+    [0.0, 200.0]
     """
     if by not in WAYS:
         raise TraceError("value not allowed", where="load_by", got=by, allowed=", ".join(WAYS),

@@ -101,6 +101,13 @@ class Trace:
         TraceError
             Unknown or missing column, no rows, a value that its rule does not allow, a duplicate id; the
             message names the source, the first bad row, the column, what was found and what is allowed.
+
+        Examples
+        --------
+        >>> trace = Trace.from_columns(
+        ...     {"job_id": ["late", "early"], "submit_s": [30, 0], "duration_s": [600, 60], "num_gpus": [4, 1]})
+        >>> trace.job_id.tolist(), trace.gpu_milli.tolist()
+        (['early', 'late'], [1000, 1000])
         """
         provenance = provenance or Provenance()
         where = provenance.source

@@ -99,6 +99,17 @@ def audit(run: Run) -> Report:
     -------
     Report
         Never raises for what the tables hold: a broken run is a finding, not an error.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from analysis.run import load_run
+    >>> from sim.settings.config import RunConfig
+    >>> from sim.sweeps.replay import Replay
+    >>> Replay(RunConfig(policy="fifo", trace="philly", jobs=50, work="recorded")).play().write(Path("fifo"))
+    >>> report = audit(load_run("fifo", check=False))
+    >>> report.ok, report.checked["gangs are whole"]
+    (True, '66 segments')
     """
     facts = Facts(run)
     checked: dict[str, str] = {}

@@ -67,6 +67,28 @@ def compare(
     RunError
         Fewer than two runs, different traces, a repetition twice, or no job that finished in all runs; no such price or
         unit.
+
+    Examples
+    --------
+    A long job and a short one, at once, on one GPU: in turn they end at 100 s and 110 s, the short one first at 110 s
+    and 10 s.
+
+    >>> from pathlib import Path
+    >>> from analysis.run import load_run
+    >>> from policies.registry import make
+    >>> from sim.cluster.clusterfiles import load_cluster
+    >>> from sim.engine.simulate import simulate
+    >>> from sim.workload.progress import Recorded
+    >>> from traces.trace import Trace
+    >>> trace = Trace.from_columns(
+    ...     {"job_id": ["1", "2"], "submit_s": [0, 0], "duration_s": [100, 10], "num_gpus": [1, 1]})
+    >>> cluster = load_cluster("v100:1x1")
+    >>> for name in ("fifo", "sjf"):
+    ...     result = simulate(trace, cluster, make(name), Recorded(trace, cluster), estimate_s=trace.duration_s)
+    ...     result.write(Path(name))
+    >>> found = compare([load_run("fifo"), load_run("sjf")])
+    >>> found.table["jct_mean_s"].to_dict()
+    {'fifo': 105.0, 'sjf': 60.0}
     """
     check_level(level)
     if len(runs) < 2:

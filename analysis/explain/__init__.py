@@ -1,8 +1,5 @@
 """Why a job took so long: its life as spans, each with what it waited for, where it ran and who took its GPUs.
 
->>> explain(run, "job-17")          # spans, in order of time, without gaps from its submit to its end
->>> told(run, "job-17")             # the same as lines of text
-
 Everything is read from the tables: the files do not hold why a policy decided as it did.
 """
 
@@ -235,5 +232,26 @@ def explain(run: Run, job_id: str) -> list[Span]:
 
 
 def told(run: Run, job_id: str) -> list[str]:
-    """The life of a job as lines: time since its submit, then what happened."""
+    """The life of a job as lines: time since its submit, then what happened.
+
+    Examples
+    --------
+    Two jobs of 100 s at once, on one GPU: the second waits for the first.
+
+    >>> from pathlib import Path
+    >>> from analysis.run import load_run
+    >>> from policies.registry import make
+    >>> from sim.cluster.clusterfiles import load_cluster
+    >>> from sim.engine.simulate import simulate
+    >>> from sim.workload.progress import Recorded
+    >>> from traces.trace import Trace
+    >>> trace = Trace.from_columns(
+    ...     {"job_id": ["1", "2"], "submit_s": [0, 0], "duration_s": [100, 100], "num_gpus": [1, 1]})
+    >>> cluster = load_cluster("v100:1x1")
+    >>> simulate(trace, cluster, make("fifo"), Recorded(trace, cluster)).write(Path("run"))
+    >>> for line in told(load_run("run"), "2")[1:]:
+    ...     print(line)
+    +0.0 s: waited 1 min 40 s for 1 GPU of any type; none was free all the while; nobody else waited when it began.
+    +1 min 40 s: ran 1 min 40 s on 1 GPU of V100 on node 0 at its recorded speed; then it was done.
+    """
     return Explainer(run).told(job_id)

@@ -14,8 +14,8 @@ from matplotlib.ticker import PercentFormatter
 
 from analysis.figures.seeds import entries
 from analysis.figures.style import WIDTH_IN, fill, legend, log_scale, new_figure, note, scale, style
-from analysis.metrics.jobtimes import gpus_asked, in_state
 from analysis.metrics import finished, jct_s, per_job, queue_s
+from analysis.metrics.jobtimes import gpus_asked, in_state
 from analysis.run import Run, labels
 
 MAX_CURVE_POINTS = 2000

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import fill as fill_text
+
 import pandas as pd
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
-from analysis.figures.sweepasked import Drawing
 from analysis.figures.style import DRAWN, WIDTHS_IN, legend, new_panels, note, save, style
+from analysis.figures.sweepasked import Drawing
 from analysis.figures.sweepmarks import DRAWERS, HEAT, colours
 from analysis.figures.sweeptable import Cells, drawn
 from analysis.figures.sweepwords import YLABELS, Words, remarks
@@ -63,7 +64,8 @@ def figure_of(rows: pd.DataFrame, picture: Drawing, failed: int = 0) -> Figure:
             DRAWERS[picture.kind](axes, mine, words)
             axes.set_title(words.panel(panel), loc="left")
             if n % across == 0 or alone:
-                axes.set_ylabel("\n".join(fill_text(line, 30) for line in YLABELS.get(picture.kind, Words.label)(words, measure).split("\n")))
+                label = YLABELS.get(picture.kind, Words.label)(words, measure)
+                axes.set_ylabel("\n".join(fill_text(line, 30) for line in label.split("\n")))
             if n + across >= len(cells):
                 axes.set_xlabel(fill_text(words.xlabel(), int(13 * width_in / across)))
                 axes.tick_params(labelbottom=True)

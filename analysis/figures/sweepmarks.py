@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 
 from analysis.figures.distribution import TIMES, percent
-from analysis.figures.sweepasked import KindName
 from analysis.figures.style import MARKS, WIDTHS_IN, fill, log_scale, look, scale, short
+from analysis.figures.sweepasked import KindName
 from analysis.figures.sweeptable import text
 from analysis.figures.sweepwords import Words, unit
 from analysis.figures.tradeoff import draw_front

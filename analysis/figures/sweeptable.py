@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 
 from analysis.compare.bootstrap import interval
-from analysis.figures.sweepasked import Drawing, KindName
-from analysis.figures.distribution import curve
-from analysis.metrics.measures import MEASURES
 from analysis.compare.paired import pareto, ratio_of_means
+from analysis.figures.distribution import curve
+from analysis.figures.sweepasked import Drawing, KindName
+from analysis.metrics.measures import MEASURES
 from analysis.run import RunError
 from traces.errors import did_you_mean
 

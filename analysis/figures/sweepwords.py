@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.figures.sweepasked import Drawing, KindName
 from analysis.figures.style import time_unit
+from analysis.figures.sweepasked import Drawing, KindName
 from analysis.figures.sweeptable import text
 from analysis.figures.tradeoff import UNKNOWN, UNSURE
 from analysis.formats import unit_of, without_unit

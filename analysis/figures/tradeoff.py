@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from analysis.compare.paired import pareto as on_front
 from analysis.figures.seeds import entries
 from analysis.figures.style import WIDTH_IN, fill, legend, mark, new_figure, note, scale, short, style, time_unit
+from analysis.metrics import cost_known_usd, cost_usd, finished, jct_s
 from analysis.metrics.costs import cost_known_by_type_usd
 from analysis.metrics.gputime import held_gpu_s, of_types
-from analysis.metrics import cost_known_usd, cost_usd, finished, jct_s
-from analysis.compare.paired import pareto as on_front
 from analysis.run import Run, labels
 
 UNKNOWN = "hollow, ↑: a price is unknown, the cost is at least this; whether it is on the front cannot be said"

@@ -93,6 +93,25 @@ def measures(run: Run, n: str = "mean") -> dict[str, float | int | None]:
 
     `n`: which number of jobs finish-time fairness divides the cluster by, see `analysis.metrics.fairness.rho`.
     All of it follows from the tables, so that equal runs have equal rows; the simulator's own time is in `summary`.
+
+    Examples
+    --------
+    Two jobs of 100 s at once, on one GPU: the second waits until the first is done.
+
+    >>> from pathlib import Path
+    >>> from analysis.run import load_run
+    >>> from policies.registry import make
+    >>> from sim.cluster.clusterfiles import load_cluster
+    >>> from sim.engine.simulate import simulate
+    >>> from sim.workload.progress import Recorded
+    >>> from traces.trace import Trace
+    >>> trace = Trace.from_columns(
+    ...     {"job_id": ["a", "b"], "submit_s": [0, 0], "duration_s": [100, 100], "num_gpus": [1, 1]})
+    >>> cluster = load_cluster("v100:1x1")
+    >>> simulate(trace, cluster, make("fifo"), Recorded(trace, cluster)).write(Path("run"))
+    >>> found = measures(load_run("run"))
+    >>> found["jct_mean_s"], found["queue_mean_s"], found["makespan_s"], found["utilisation_share"]
+    (150.0, 50.0, 200.0, 1.0)
     """
     job = per_job(run, n)
     found = _of_jobs(run, job) | _of_gpus(run, job) | _of_fairness(run, job) | _of_money(run)

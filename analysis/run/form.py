@@ -1,5 +1,6 @@
-"""Laws of form: the tables can be read as what they say they are. The laws of conduct, and all that is measured, rest
-on them: `analysis.run.load_run` refuses a run that breaks one.
+"""Laws of form: the tables can be read as what they say they are.
+
+The laws of conduct, and all that is measured, rest on them: `analysis.run.load_run` refuses a run that breaks one.
 """
 
 from __future__ import annotations

@@ -33,6 +33,15 @@ def load_run(path: str | Path, check: bool = True) -> Run:
         with `check` a broken law of form: a null, a number that is not finite or out of range, an unknown word, job,
         node or GPU, a job twice, a time out of order, a key of run.json of another type. The message names the file,
         the column and row or the key, and what to do.
+
+    Examples
+    --------
+    >>> from sim.settings.config import RunConfig
+    >>> from sim.sweeps.replay import Replay
+    >>> Replay(RunConfig(policy="fifo", trace="philly", jobs=50, work="recorded")).play().write(Path("fifo"))
+    >>> run = load_run("fifo")
+    >>> sorted(run.tables), run.info["policy"]
+    (['decisions', 'jobs', 'nodes', 'plans', 'segments'], 'fifo')
     """
     folder = Path(path)
     if not folder.is_dir():

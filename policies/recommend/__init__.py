@@ -1,7 +1,5 @@
 """Partition and select: for one job, the pipeline stages of its model, and the GPU type and count of each.
 
->>> recommend(performance, "gpt2-1.5b", 64, types, counts=(8, 8), max_gpus=8).plan     # doctest: +SKIP
-
 The search is exact over the plans that it admits; what these are, and the form of the time, stand in
 `policies.recommend.request.partition_problem` and `sim.kernels.partition`.
 """
@@ -39,6 +37,16 @@ def recommend(
     ------
     RecommendError
         Nothing fits (with the memory needed and there), a type of unknown memory, or no plan of known cost.
+
+    Examples
+    --------
+    Four V100 and four P100 for GPT-2: five stages, in the order of the model.
+
+    >>> from sim.hardware.gputypes import gpu_type
+    >>> types = [gpu_type("V100"), gpu_type("P100")]
+    >>> found = recommend(Performance(), "gpt2-1.5b", 64, types, counts=(4, 4), max_gpus=8)
+    >>> [(stage.gpu_type, stage.gpus) for stage in found.plan.stages]
+    [('P100', 2), ('P100', 2), ('V100', 1), ('V100', 1), ('V100', 2)]
     """
     return Planner(performance, types, counts).best(
         model, batch_size, max_gpus, objective, within, single_type=single_type

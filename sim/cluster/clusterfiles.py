@@ -148,6 +148,14 @@ def load_cluster(text: str) -> ClusterSpec:
     ClusterError
         None of these; a file that cannot be read; an unknown key (with the nearest right one), unit or GPU
         type; no nodes, a node without GPUs, or too many. The message names the file and the dotted path.
+
+    Examples
+    --------
+    >>> cluster = load_cluster("v100:2x8+t4:1x4")
+    >>> [gpu.name for gpu in cluster.types], cluster.gpus_by_type().tolist(), cluster.num_nodes
+    (['V100', 'T4'], [16, 4], 3)
+    >>> load_cluster("gavel").num_gpus
+    108
     """
     text = text.strip()
     if text.lower() in preset_names():

@@ -89,7 +89,19 @@ class Plan:
 
 @dataclass(slots=True, eq=False)
 class Placement:
-    """The GPUs that a job gets: int32 cluster GPU numbers, one a slot, in stage order where there is a plan."""
+    """The GPUs that a job gets, and on what terms."""
 
     gpus: np.ndarray
+    """int32 cluster GPU numbers, one a slot, in stage order where there is a plan."""
     plan: Plan | None = None
+    milli: int = 0
+    """Share of each of these GPUs, 1/1000, for a policy that `shares_gpus`; 0: the share that the job asks for."""
+    batch_size: int = 0
+    """Samples an iteration from now on, for a policy that `sets_batch`; 0: the job's own."""
+    cap_w: float = 0.0
+    """Power that each of these GPUs may draw at most, in W, for a policy that `caps_power`; 0: no cap."""
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether it says anything but GPUs and plan."""
+        return bool(self.milli or self.batch_size or self.cap_w)

@@ -1,4 +1,4 @@
-"""The clock: SimPy's environment, with events at absolute times and two priorities."""
+"""The clock: SimPy's environment, with events at absolute times and priorities."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import simpy
 
-NORMAL, CHANGE, LATE = 1, 2, 3
-"""What happens at an instant; what the timetable changes then (a job that ends as its node leaves has ended); and what
-is decided once all of that has happened."""
+NORMAL, CHANGE, LATE, OVER = 1, 2, 3, 4
+"""What happens at an instant; what the timetable changes then (a job that ends as its node leaves has ended); what is
+decided once all of that has happened; and what ends because nobody renewed it then."""
 
 
 class Clock(simpy.Environment):

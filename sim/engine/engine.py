@@ -9,53 +9,29 @@ have come or gone go on at their new rates, where they are.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import isnan
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sim.api import Decision, HetsimError, IllegalDecisionError, Placement, Policy, PolicyError, View
+from sim.api import HetsimError, IllegalDecisionError, Policy, PolicyError, View
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.timetable import Timetable
 from sim.engine.clock import LATE, Clock
+from sim.engine.desk import MAX_IN_VAIN, Desk
 from sim.engine.jobbook import JobBook
 from sim.engine.jobqueue import JobQueue
-from sim.engine.neighbours import neighbours
 from sim.engine.outages import Outages
+from sim.engine.outcome import Outcome, described
 from sim.engine.referee import Referee
 from sim.results.recorder import Recorder
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 from traces.trace import Trace
 
-MAX_IN_VAIN = 100_000
-"""Decisions, or interruptions, in a row that get nothing done: then the run ends and says so."""
 END_STATE = {"passed": "done", "unknown": "done", "killed": "killed", "failed": "failed"}
-
-
-def described(error: BaseException) -> str:
-    """An exception in one line: what, and where it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}"
-
-
-@dataclass
-class Outcome:
-    """How each job stands at the end (by row), and when each node was down."""
-
-    first_start_s: np.ndarray
-    end_s: np.ndarray
-    state: list[str]
-    reason: list[str]
-    down_s: list[list[float]]
-    up_s: list[list[float]]
-    last_s: float
-    decisions: int
+ENDED = frozenset(END_STATE.values())
 
 
 class Engine:
@@ -86,17 +62,21 @@ class Engine:
             view.vc_left[vc] = milli
         self._book = JobBook(trace, truth, config, recorder, view, ledger)
         self._referee = Referee(trace, cluster, policy, truth, view, ledger, self._book.vc_left, timetable)
-        self._neighbours = neighbours(trace, truth, cluster, config)
+        self._desk = Desk(
+            trace, cluster, policy, truth, config, view, ledger, self._clock, self._queue, self._book, self._referee,
+            on_finish=self._on_finish, enqueue=self._enqueue, leave=self._leave, ask=self._ask,
+            on_lease_end=self._on_lease_end,
+        )
+        self._happened = view.happened if policy.reads_happened else None
         self._outages = Outages(
             cluster, self._clock, ledger, config, seed, timetable, self._on_node_down, self._on_step, self._ask
         )
-        self._submit, self._milli = trace.submit_s.tolist(), trace.gpu_milli.tolist()
+        self._submit = trace.submit_s.tolist()
         self._end_s = np.full(n, np.nan)
         self._state, self._reason = [""] * n, [""] * n
         self._open, self._next, self._decisions = n, 0, 0
-        self._launch, self._launches = [-1] * n, 0
         self._asked, self._alarm, self._alarm_set = False, 0, False
-        self._decided_in_vain, self._interrupted_in_vain = 0, 0
+        self._decided_in_vain = 0
         self._horizon = np.inf if config.horizon_s is None else float(trace.submit_s[0]) + config.horizon_s
 
     # -- the loop -----------------------------------------------------------------------------------------------------
@@ -116,7 +96,7 @@ class Engine:
                 self._close("still waiting at the horizon")
         if "" in self._state:
             row = self._state.index("")
-            raise IllegalDecisionError("a job was lost: the policy wrote into the view", where=self._where(row))
+            raise IllegalDecisionError("a job was lost: the policy wrote into the view", where=self._desk.where(row))
         outages = self._outages
         return Outcome(
             self._book.first_start_s,
@@ -154,6 +134,8 @@ class Engine:
         while row < len(self._submit) and self._submit[row] == now:
             come.append(row)
             row += 1
+        if self._happened is not None:
+            self._happened.arrived += come
         self._enqueue(come)
         self._next = row
         if row < len(self._submit):
@@ -162,14 +144,12 @@ class Engine:
 
     def _on_finish(self, event: Any) -> None:
         row, launch = event.value
-        if self._launch[row] != launch:
+        if self._desk.launch[row] != launch:
             return
-        if self._neighbours is not None:
-            self._neighbours.leave(row)
-        if self._book.finish(row, float(self._clock.now)):
+        if self._desk.finish(row):
             self._leave(row, END_STATE[self._trace.status[row]])
         else:
-            self._enqueue([row])
+            self._came_back([row], "failed")
         self._ask()
 
     def _on_alarm(self, event: Any) -> None:
@@ -181,8 +161,21 @@ class Engine:
         """The jobs of a node that fails or leaves fall back to their last checkpoint and wait again."""
         hit = self._book.on_node(node)
         for row in hit:
-            self._interrupt(row, "node_failed")
-        self._enqueue(hit)
+            self._desk.interrupt(row, "node_failed")
+        self._came_back(hit, "node_failed")
+
+    def _on_lease_end(self, rows: list[int]) -> None:
+        """The GPUs of jobs whose leases are over fall back; they wait again."""
+        for row in rows:
+            self._desk.interrupt(row, "lease_ended")
+        self._came_back(rows, "lease_ended")
+        self._ask()
+
+    def _came_back(self, rows: list[int], why: str) -> None:
+        """Jobs wait again, for no decision of the policy's."""
+        if self._happened is not None:
+            self._happened.interrupted += [(row, why) for row in rows]
+        self._enqueue(rows)
 
     def _on_step(self, step: int) -> None:
         """A step of the timetable: quotas change, and what waits but can never run any more leaves with the reason.
@@ -214,21 +207,21 @@ class Engine:
         except HetsimError:
             raise
         except (Exception, SystemExit) as error:  # a guest's mistake is told as such, with its place
-            raise PolicyError("the policy failed", where=self._where(), got=described(error)) from error
+            raise PolicyError("the policy failed", where=self._desk.where(), got=described(error)) from error
         self._decisions += 1
         try:
-            changed = self._apply(decision)
+            changed = self._desk.apply(decision, lambda row: bool(self._state[row]))
         except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
             raise IllegalDecisionError(
-                "the decision has not the form of sim.api.Decision", where=self._where(), got=described(error)
+                "the decision has not the form of sim.api.Decision", where=self._desk.where(), got=described(error)
             ) from error
-        if self._neighbours is not None:
-            for row, rate in self._neighbours.changed():
-                self._set_end(row, self._book.respeed(row, now, rate))
+        if self._happened is not None:
+            self._happened = view.forget()
+        self._desk.respeed()
         moved = len(decision.move)
         self._recorder.decision(now, queued, running, len(decision.start) + moved, len(decision.stop) + moved)
         self._decided_in_vain = 0 if changed or self._book.gpus else self._decided_in_vain + 1
-        if decision.reject:
+        if decision.reject or decision.refuse:
             self._ask()
         if decision.wake_s is not None:
             self._set_alarm(decision.wake_s)
@@ -239,7 +232,7 @@ class Engine:
         if not isinstance(wake_s, float | int | np.floating | np.integer) or not wake_s > self._clock.now:
             raise IllegalDecisionError(
                 "an alarm must lie in the future",
-                where=self._where(),
+                where=self._desk.where(),
                 got=wake_s,
                 allowed=f"a time after {self._clock.now:.12g}",
             )
@@ -247,88 +240,6 @@ class Engine:
         if wake_s < np.inf:
             self._alarm_set = True
             self._clock.at(wake_s, self._on_alarm, self._alarm, priority=LATE)
-
-    def _apply(self, decision: Decision) -> bool:
-        """Carry out a decision; True where it changed anything."""
-        running = self._book.gpus
-        for row in decision.stop:
-            self._must(row in running, "only a running job can be stopped", row)
-            self._interrupt(row, "preempted")
-        reject, rekey = decision.reject, decision.rekey
-        if decision.stop:
-            self._enqueue(decision.stop)
-            gone = {row for row in decision.stop if self._state[row]}  # by the referee's verdict, before the policy's
-            if gone:
-                reject, rekey = [r for r in reject if r[0] not in gone], [row for row in rekey if row not in gone]
-        for row, reason in reject:
-            self._must(self._queue.discard(row), "only a queued job can be rejected", row)
-            self._must(isinstance(reason, str) and bool(reason.strip()), "a rejection says why, as text", row)
-            self._leave(row, "rejected", reason)
-        for row in rekey:
-            self._must(self._queue.discard(row), "only a queued job has a key", row)
-        self._enqueue(rekey)
-        for row, placement in decision.move:
-            self._must(row in running, "only a running job can be moved", row)
-            self._interrupt(row, "migrated" if placement.gpus.size == running[row].size else "resized")
-        for row, placement in decision.move:
-            self._start(row, placement)
-        for row, placement in decision.start:
-            self._must(self._queue.discard(row), "only a queued job can be started", row)
-            self._start(row, placement)
-        return bool(decision.stop or decision.reject or decision.move or decision.start)
-
-    def _start(self, row: int, placement: Placement) -> None:
-        """Give a job its GPUs and set the clock for its end."""
-        milli, now = self._milli[row], float(self._clock.now)
-        self._referee.check(now, row, placement)
-        # A copy: what the policy does with its array later is no concern of the books.
-        placement = Placement(placement.gpus.copy(), placement.plan)
-        gpus = placement.gpus
-        short = self._ledger.take(gpus, milli)
-        if short >= 0:
-            g = int(gpus[short])
-            raise IllegalDecisionError(
-                "a GPU that is not free was asked for",
-                where=self._where(row),
-                got=f"GPU {g}, wanted {milli} milli",
-                allowed=f"{self._ledger.free_milli[g]} milli free",
-            )
-        rate = self._truth.rate(row, gpus, placement.plan)
-        if not 0 < rate < np.inf:
-            raise IllegalDecisionError(
-                "the job cannot run on these GPUs (its memory does not fit)",
-                where=self._where(row),
-                got=f"{gpus.size} GPUs of {self._referee.types_of(gpus)}",
-            )
-        self._set_end(row, self._book.launch(row, placement, rate, now))
-        if self._neighbours is not None:
-            self._neighbours.join(row, placement, rate)
-
-    def _set_end(self, row: int, end_s: float) -> None:
-        """Put a job's end on the calendar; one that is there already no longer counts."""
-        self._launches += 1
-        self._launch[row] = self._launches
-        self._clock.at(end_s, self._on_finish, (row, self._launches))
-
-    def _interrupt(self, row: int, why: str) -> None:
-        self._launch[row] = -1
-        if self._neighbours is not None:
-            self._neighbours.leave(row)
-        gained = self._book.interrupt(row, float(self._clock.now), why)
-        self._interrupted_in_vain = 0 if gained else self._interrupted_in_vain + 1
-        if self._interrupted_in_vain > MAX_IN_VAIN:
-            raise IllegalDecisionError(
-                f"jobs were interrupted {MAX_IN_VAIN} times in a row before any got anything done",
-                where=self._where(row),
-                todo="Lower preemption_overhead_s or checkpoint_interval_s, or let jobs run longer (quantum, mtbf_h).",
-            )
-
-    def _must(self, ok: bool, rule: str, row: int) -> None:
-        if not ok:
-            raise IllegalDecisionError(rule, where=self._where(row))
-
-    def _where(self, row: int | None = None) -> str:
-        return self._referee.where(float(self._clock.now), row)
 
     # -- coming and going ---------------------------------------------------------------------------------------------
 
@@ -344,10 +255,10 @@ class Engine:
         except HetsimError:
             raise
         except (Exception, SystemExit) as error:
-            raise PolicyError("the policy gave no key a job", where=self._where(), got=described(error)) from error
+            raise PolicyError("the policy gave no key a job", where=self._desk.where(), got=described(error)) from error
         for row, key in pairs:
             if isnan(key):
-                raise IllegalDecisionError("a key is not a number", where=self._where(row), got=key)
+                raise IllegalDecisionError("a key is not a number", where=self._desk.where(row), got=key)
             self._queue.add(row, key)
 
     def _sent_away(self, row: int) -> bool:
@@ -361,15 +272,17 @@ class Engine:
     def _leave(self, row: int, state: str, reason: str = "") -> None:
         """A job leaves for good."""
         self._state[row], self._reason[row] = state, reason
-        self._launch[row] = -1
-        if state not in ("rejected", "unfinished"):
+        self._desk.launch[row] = -1
+        if self._happened is not None:
+            self._happened.finished.append((row, state))
+        if state in ENDED:
             self._end_s[row] = self._clock.now
         self._open -= 1
 
     def _close(self, waiting: str) -> None:
         """End the run with jobs left: what runs is cut off, the rest has the reason given."""
         for row in list(self._book.gpus):
-            self._interrupt(row, "horizon")
+            self._desk.interrupt(row, "horizon")
             self._state[row], self._reason[row] = "unfinished", "still running at the horizon"
         for row, state in enumerate(self._state):
             if not state:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.api import Placement, View
+from sim.api import Plan, View
 from sim.cluster.spec import Ledger
+from sim.engine.terms import Agreed
 from sim.results.recorder import Recorder
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
@@ -24,7 +25,12 @@ class JobBook:
     ) -> None:
         n = len(trace)
         self._config, self._recorder, self._view, self._ledger, self._truth = config, recorder, view, ledger, truth
-        self._num_gpus, self._milli = trace.num_gpus.tolist(), trace.gpu_milli.tolist()
+        self._num_gpus, self._asked_milli = trace.num_gpus.tolist(), trace.gpu_milli.tolist()
+        self._milli = list(self._asked_milli)
+        """Share of each of its GPUs that a job holds, or held last."""
+        self._ended_by = [""] * n
+        self._terms: dict[int, Agreed] = {}
+        self._leases: dict[int, float] = {}
         self._vc = view.jobs.vc.tolist()
         self.vc_left: list[int] = view.vc_left.tolist()
         """What each virtual cluster may still take (milli-GPU): the truth, of which the view's array is a copy."""
@@ -60,10 +66,16 @@ class JobBook:
 
     # -- start --------------------------------------------------------------------------------------------------------
 
-    def launch(self, row: int, placement: Placement, rate: float, now_s: float) -> float:
+    def launch(
+        self, row: int, gpus: np.ndarray, plan: Plan | None, rate: float, now_s: float, agreed: Agreed | None
+    ) -> float:
         """Note that a job runs from now on, on GPUs that the ledger has given; returns when it will end."""
-        view, gpus, milli = self._view, placement.gpus, self._milli[row]
-        overhead = self._config.preemption_overhead_s if self._starts[row] else 0.0
+        view, milli = self._view, self._asked_milli[row]
+        if agreed is not None:
+            milli = agreed.milli
+            self._terms[row] = agreed
+        self._milli[row] = milli
+        overhead = self._restart_s(row)
         if not self._starts[row]:
             self.first_start_s[row] = now_s
         self._starts[row] += 1
@@ -78,9 +90,32 @@ class JobBook:
             self._running = np.concatenate((self._running, np.empty_like(self._running)))
         self._running[count], self._running_at[row] = row, count
         self.gpus[row] = gpus
-        if placement.plan is not None:
-            self._recorder.plan(row, now_s, placement.plan, self._truth.iteration_s(row, rate))
+        if plan is not None:
+            per_iteration = 1.0 if agreed is None else agreed.per_iteration
+            self._recorder.plan(row, now_s, plan, self._truth.iteration_s(row, rate / per_iteration))
         return self._end_s(row)
+
+    def _restart_s(self, row: int) -> float:
+        """Time without progress at the launch that comes: by what ended the last one, and to load the job's state."""
+        config, why = self._config, self._ended_by[row]
+        constant = config.preemption_overhead_s
+        if not self._starts[row]:
+            constant = config.cold_start_s
+        elif why == "resized" and config.resize_overhead_s is not None:
+            constant = config.resize_overhead_s
+        elif why == "migrated" and config.move_overhead_s is not None:
+            constant = config.move_overhead_s
+        if self._starts[row] and config.restart_gib_per_s is not None:
+            gib = self._truth.state_gib(row)
+            constant += 0.0 if np.isnan(gib) else gib / config.restart_gib_per_s
+        return constant
+
+    def lease(self, row: int, until_s: float) -> None:
+        """Note until when a running job has its GPUs; infinity: for good."""
+        if until_s == np.inf:
+            self._leases.pop(row, None)
+        else:
+            self._leases[row] = until_s
 
     def respeed(self, row: int, now_s: float, rate: float) -> float:
         """A job goes on where it is, at another rate; returns when it will now end.
@@ -178,7 +213,11 @@ class JobBook:
         self._charge(row, -gpus.size * milli)
         self._record(row, now_s, gpus, worked, max(0.0, self.done[row] + worked - kept), why)
         view = self._view
-        self.done[row] = kept
+        self.done[row], self._ended_by[row] = kept, why
+        if self._terms:
+            self._terms.pop(row, None)
+        if self._leases:
+            self._leases.pop(row, None)
         view.served_s[row] = kept / self._reference[row]
         view.begin_s[row] = np.nan
         view.slot_n[row] = 0
@@ -192,6 +231,14 @@ class JobBook:
         """Write down a segment that ends now, and count the time that it held its GPUs."""
         view, begin, milli = self._view, self._begin[row], self._milli[row]
         self._recorder.segment(row, begin, now_s, gpus, milli, self._overhead[row], self._rate[row], worked, lost, why)
+        if self._terms or self._leases:
+            agreed, until_s = self._terms.get(row), self._leases.get(row, np.nan)
+            if agreed is not None:
+                self._recorder.terms(agreed.batch_size, agreed.cap_w, agreed.power_w, until_s)
+            elif not np.isnan(until_s):
+                self._recorder.terms(0, 0.0, np.nan, until_s)
+        if view.by_type_s is not None:
+            view.by_type_s[row, np.unique(self._ledger.node_type[self._ledger.gpu_node[gpus]])] += now_s - begin
         self._held[row] += now_s - begin
         self._held_gpu[row] += (now_s - begin) * (gpus.size * milli / 1000.0)
         view.held_s[row], view.held_gpu_s[row] = self._held[row], self._held_gpu[row]

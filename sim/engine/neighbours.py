@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.api import Placement
+from sim.api import Plan
 from sim.cluster.spec import WHOLE, ClusterSpec
 from sim.performance import PerformanceError
 from sim.performance.contention import Network
@@ -38,6 +38,8 @@ class _Job:
     slots: Counter[int]
     """Slots on each GPU, where the job holds shares of GPUs."""
     rate: float
+    width: int
+    """GPUs that it holds."""
     network_alone_s: float = 0.0
     slowdown: float = 1.0
     network_s: float = 0.0
@@ -48,24 +50,30 @@ class _Job:
         return 1.0 / (self.slowdown / self.alone - self.network_alone_s + self.network_s)
 
 
-def neighbours(trace: Trace, truth: Truth, cluster: ClusterSpec, config: EngineConfig) -> Neighbours | None:
+def neighbours(
+    trace: Trace, truth: Truth, cluster: ClusterSpec, config: EngineConfig, shares: bool = False
+) -> Neighbours | None:
     """The neighbours by the engine's settings; None where jobs do not slow each other down.
+
+    `shares`: the policy gives shares of GPUs, whatever jobs ask for.
 
     Raises
     ------
     ProgressError
         What the setting needs to know of the jobs is unknown, or jobs of different width would lie side by side.
     """
-    off = config.contention == "none" and config.sharing == "free"
-    return None if off else Neighbours(trace, truth, cluster, config)
+    off = config.contention == "none" and config.sharing in ("free", "slice")
+    return None if off else Neighbours(trace, truth, cluster, config, shares)
 
 
 class Neighbours:
     """Running jobs by row, and who slows whom. The engine tells who comes and goes, and asks whose rate has changed."""
 
-    def __init__(self, trace: Trace, truth: Truth, cluster: ClusterSpec, config: EngineConfig) -> None:
+    def __init__(
+        self, trace: Trace, truth: Truth, cluster: ClusterSpec, config: EngineConfig, shares: bool = False
+    ) -> None:
         self._trace, self._truth, self._cluster, self._sharing = trace, truth, cluster, config.sharing
-        self._loss, self._milli = config.switching_loss, trace.gpu_milli.tolist()
+        self._loss = config.switching_loss
         self._network: Network | None = None
         self._pairs: PairTable | None = None
         self._jobs: dict[int, _Job] = {}
@@ -78,7 +86,8 @@ class Neighbours:
             self._network = Network(cluster)
         if config.sharing == "spatial":
             self._know("whole", "how fast jobs are on whole GPUs is unknown", "sharing = time")
-            self._one_width(trace)
+            if not shares:
+                self._one_width(trace)
             self._pairs = None if config.pairs is None else read_pairs(config.pairs)
 
     def _know(self, what: str, unknown: str, instead: str) -> None:
@@ -95,15 +104,14 @@ class Neighbours:
                 allowed="one number of GPUs for all jobs with shares", todo="Use engine.sharing = time, or free.",
             )  # fmt: skip
 
-    def join(self, row: int, placement: Placement, rate: float) -> None:
-        """A job begins, with this rate alone (of its share)."""
-        gpus, milli = placement.gpus, self._milli[row]
-        shared = milli < WHOLE and self._sharing != "free"
+    def join(self, row: int, gpus: np.ndarray, plan: Plan | None, rate: float, milli: int) -> None:
+        """A job begins, with this rate alone (of its share, `milli` of each GPU)."""
+        shared = milli < WHOLE and self._sharing in ("time", "spatial")
         alone = rate * WHOLE / milli if shared and self._sharing == "spatial" else rate
         slots = Counter[int](gpus.tolist() if shared else ())
-        job = self._jobs[row] = _Job(alone, slots, rate)
+        job = self._jobs[row] = _Job(alone, slots, rate, gpus.size)
         if self._network is not None and gpus.size > 1:
-            job.network_alone_s = job.network_s = self._truth.network_s(row, gpus, placement.plan)
+            job.network_alone_s = job.network_s = self._truth.network_s(row, gpus, plan)
             self._network.join(row, 1.0 / alone - job.network_s, job.network_s, gpus)
         self._touched.add(row)
         for gpu in slots:
@@ -152,9 +160,10 @@ class Neighbours:
         """Slowdown of a job on one of its GPUs: by measured pairs where each of its pairs was, else by use."""
         name = self._cluster.types[self._cluster.node_type[self._cluster.gpu_node[gpu]]].name
         others = sorted(self._on[gpu] - {row})
-        width = int(self._trace.num_gpus[row])
+        width = self._jobs[row].width
         keys = [(name, self._kind(row), self._kind(other), width) for other in others]
-        if self._pairs is None or not others or not all(key in self._pairs for key in keys):
+        alike = all(self._jobs[other].width == width for other in others)
+        if self._pairs is None or not others or not alike or not all(key in self._pairs for key in keys):
             slots = sum(self._jobs[one].slots[gpu] for one in self._on[gpu])
             return crowding([gpu_use(name)] * slots)
         rates = [self._pairs.rates(name, a, b, width, width)[0] for _, a, b, _ in keys]

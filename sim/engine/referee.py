@@ -105,8 +105,10 @@ class Referee:
                  for t in range(len(self._cluster.types)) if mask >> t & 1]
         return Limit(np.max(there, axis=0), self._timetable.time_s)
 
-    def check(self, now_s: float, row: int, placement: Placement) -> None:
+    def check(self, now_s: float, row: int, placement: Placement, milli: int) -> None:
         """A gang is whole, of allowed types, of one type unless a plan says otherwise, and within its quota.
+
+        `milli`: the share that it takes of each GPU.
 
         Raises
         ------
@@ -134,7 +136,7 @@ class Referee:
                 gpus.tolist(),
                 f"multiples of {self._worker[row]} on each node",
             )
-        wanted, left = gpus.size * self._milli[row], self._vc_left[self._vc[row]]
+        wanted, left = gpus.size * milli, self._vc_left[self._vc[row]]
         if wanted > left:
             self._refuse("the virtual cluster's quota is used up", now_s, row, f"{wanted} milli", f"{left} milli")
 

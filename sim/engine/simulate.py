@@ -22,7 +22,8 @@ import pyarrow as pa
 from sim.api import HetsimError, Policy, PolicyError
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.timetable import make_timetable
-from sim.engine.engine import Engine, described
+from sim.engine.engine import Engine
+from sim.engine.outcome import described
 from sim.engine.viewsetup import make_view, virtual_clusters
 from sim.results import schema
 from sim.results.recorder import Recorder, jobs_table, nodes_table, write_run
@@ -81,6 +82,20 @@ def simulate(
         The policy's declared needs are not met (before anything runs).
     IllegalDecisionError
         The policy asked for something impossible.
+
+    Examples
+    --------
+    Three jobs on two GPUs, first come, first served: job c waits until both GPUs of job a are free.
+
+    >>> from policies.registry import make
+    >>> from sim.cluster.clusterfiles import load_cluster
+    >>> from sim.workload.progress import Recorded
+    >>> trace = Trace.from_columns(
+    ...     {"job_id": ["a", "b", "c"], "submit_s": [0, 0, 10], "duration_s": [100, 50, 20], "num_gpus": [2, 1, 1]})
+    >>> cluster = load_cluster("v100:1x2")
+    >>> result = simulate(trace, cluster, make("fifo"), Recorded(trace, cluster))
+    >>> result.tables["jobs"].select(["job_id", "first_start_s", "end_s"]).to_pylist()[2]
+    {'job_id': 'c', 'first_start_s': 100.0, 'end_s': 120.0}
     """
     config = config or EngineConfig()
     began = time.perf_counter()

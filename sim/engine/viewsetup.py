@@ -65,6 +65,7 @@ def make_view(
         ) if policy.needs_throughput else None,
         reference_rate=truth.reference_rate if policy.needs_throughput else None,
     )  # fmt: skip
+    view.declare(policy)
     for index in timetable.quotas:
         view.vc_left[index] = timetable.quota_ahead(index)[0]
     return view

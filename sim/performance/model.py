@@ -16,10 +16,10 @@ from sim.performance.calibration import Calibration, shipped
 from sim.performance.gpu_links import gang_allreduce_s, gang_lines, stage_link
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.iteration import SCHEDULES, Iteration
-from sim.performance.memory import memory_form
+from sim.performance.memory import GIB, PARAM_BYTES, memory_form
 from sim.performance.operator_time import checked, operator_times_s, source, update_time_s
 from sim.performance.running import Times, graph_sums
-from sim.performance.stage_sites import Places, StageGpus, layout, stages_on
+from sim.performance.stage_sites import Places, StageGpus, gang_on, layout, stages_on
 from sim.performance.tables import MeasuredTable
 from sim.performance.training import Strategy, train
 from sim.performance.zoo import MODELS, zoo_graph
@@ -58,12 +58,8 @@ class Performance:
         blocking: bool = False, overlap: bool = False, exchange: str = "ring",
     ) -> None:  # fmt: skip
         if schedule not in SCHEDULES:
-            raise PerformanceError(
-                "unknown pipeline schedule",
-                got=schedule,
-                allowed=", ".join(SCHEDULES),
-                todo=did_you_mean(schedule, SCHEDULES),
-            )
+            raise PerformanceError("unknown pipeline schedule", got=schedule, allowed=", ".join(SCHEDULES),
+                                   todo=did_you_mean(schedule, SCHEDULES))  # fmt: skip
         self.links, self.table, self.schedule = links or Links(), table, schedule
         self.calibration = shipped(calibration) if isinstance(calibration, str) else calibration
         self.value_bytes = self.calibration.value_bytes
@@ -105,8 +101,9 @@ class Performance:
 
     def last_op(self, model: str) -> int:
         """Last operator of a plan that holds the whole model; 0 where nobody knows its operators."""
-        known = model in self.graphs or model in MODELS
-        return len(self._own_graph(model)) - 1 if known else 0
+        if model in MODELS or model in self.graphs:
+            return len(self.graphs[model] if model in self.graphs else zoo_graph(model)) - 1
+        return 0
 
     def graph(self, model: str) -> OperatorGraph:
         """The model's operators.
@@ -123,9 +120,6 @@ class Performance:
                 allowed=", ".join(MODELS),
                 todo="Plans and stages need a model of the zoo.",
             )
-        return self._own_graph(model)
-
-    def _own_graph(self, model: str) -> OperatorGraph:
         return self.graphs[model] if model in self.graphs else zoo_graph(model)
 
     def op_times_s(self, model: str, samples: float, gpu: GpuType) -> tuple[np.ndarray, np.ndarray]:
@@ -185,6 +179,15 @@ class Performance:
         """GiB of a stage as  fixed + samples * (passing + in flight * stored),  for any samples and micro-batches."""
         return memory_form(self.graph(model), first_op, last_op, self.value_bytes)
 
+    def state_gib(self, model: str) -> float:
+        """GiB of a model's checkpoint: weights and optimizer, all that it keeps of a parameter but the gradient.
+
+        ``(PARAM_BYTES - value_bytes) × parameters``; NaN of a model that is known by its measured rates alone.
+        """
+        if model in self._measured:
+            return math.nan
+        return (PARAM_BYTES - self.value_bytes) * float(self.graph(model).weight_params.sum()) / GIB
+
     def allreduce_s(
         self,
         model: str,
@@ -196,12 +199,12 @@ class Performance:
     ) -> float:
         """Seconds to sum the gradients of operators first_op to last_op over a gang by a ring, if nothing overlaps."""
         num_bytes = self.value_bytes * self._dense_params(model, first_op, last_op)
-        link = stage_link(_gang_on(gpu, gpus_per_node, racks), self.links)
+        link = stage_link(gang_on(gpu, gpus_per_node, racks), self.links)
         return gang_allreduce_s(num_bytes, gpu, gpus_per_node, racks, self.links, link)
 
     def allreduce_lines(self, gpu: GpuType, gpus_per_node: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """An all-reduce of a gang in one rack: min over i of start_s[i] + bytes * s_per_byte[i]; float64 [2] each."""
-        link = stage_link(_gang_on(gpu, gpus_per_node, 1), self.links)
+        link = stage_link(gang_on(gpu, gpus_per_node, 1), self.links)
         return gang_lines(gpu, gpus_per_node, 1, self.links, link)
 
     def update_s(self, model: str, first_op: int, last_op: int, gpu: GpuType) -> float:
@@ -236,6 +239,18 @@ class Performance:
         ------
         PerformanceError
             An unknown model; a batch, GPUs or racks that are no counts.
+
+        Examples
+        --------
+        Four V100 of one node against two nodes with two each: the gradients cross the network.
+
+        >>> from sim.hardware.gputypes import gpu_type
+        >>> together, apart = (
+        ...     Performance().data_parallel("resnet50", 256, gpu_type("V100"), gang) for gang in [(4,), (2, 2)])
+        >>> together.fits, together.compute_s == apart.compute_s, together.allreduce_s < apart.allreduce_s
+        (True, True, True)
+        >>> f"{together.iteration_s:.3f} s"
+        '0.048 s'
         """
         key = (model, batch_size, id(gpu), gpus_per_node, racks, slots)
         known = self._gangs.get(key) if isinstance(gpus_per_node, tuple) and isinstance(slots, tuple) else None
@@ -253,7 +268,7 @@ class Performance:
         if self.resolve(model) in self._measured:
             return self._measured_rate(model, batch_size, gpu, gpus_per_node)
         span = (0, len(self.graph(model)) - 1)
-        stage = _gang_on(gpu, gpus_per_node, racks, slots)
+        stage = gang_on(gpu, gpus_per_node, racks, slots)
         how = Strategy(self.schedule, overlap=self.overlap, exchange=self.exchange)
         return self._run(model, (), batch_size, how, [span], [stage])
 
@@ -284,6 +299,19 @@ class Performance:
         PerformanceError
             Stages that do not cover the model in order, parts that do not add up, an order that is none, GPUs that are
             not the plan's, or values that are no counts.
+
+        Examples
+        --------
+        A pipeline of two stages, on two V100 and on two T4:
+
+        >>> from sim.cluster.clusterfiles import load_cluster
+        >>> from sim.cluster.plan import Stage
+        >>> last = len(Performance().graph("resnet50")) - 1
+        >>> plan = Plan((Stage(0, 79, "V100", 2), Stage(80, last, "T4", 2)), micro_batches=8)
+        >>> gpus = np.arange(4, dtype=np.int32)
+        >>> iteration = Performance().plan("resnet50", 256, plan, gpus, load_cluster("v100:1x2+t4:1x2"))
+        >>> iteration.fits, len(iteration.memory_gib), f"{iteration.iteration_s:.2f} s"
+        (True, 2, '0.10 s')
         """
         if not isinstance(plan, Plan) or not isinstance(cluster, ClusterSpec):
             raise PerformanceError("not a plan on a cluster", got=f"{type(plan).__name__}, {type(cluster).__name__}",
@@ -368,11 +396,3 @@ class Performance:
             else:
                 self._shares[key] = self.graph(model).reordered(order) if order else self.graph(model)
         return self._shares[key]
-
-
-def _gang_on(
-    gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int, slots: tuple[int, ...] = ()
-) -> StageGpus:
-    """A gang with so many GPUs on each node, in so many racks."""
-    nodes = tuple(node for node, count in enumerate(gpus_per_node) for _ in range(count))
-    return StageGpus(gpu, nodes, tuple(min(node, racks - 1) for node in nodes), slots=slots)

@@ -93,6 +93,14 @@ def _renumbered(labels: list[int]) -> tuple[int, ...]:
     return tuple(seen.setdefault(label, len(seen)) for label in labels)
 
 
+def gang_on(
+    gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int, slots: tuple[int, ...] = ()
+) -> StageGpus:
+    """A gang with so many GPUs on each node, in so many racks."""
+    nodes = tuple(node for node, count in enumerate(gpus_per_node) for _ in range(count))
+    return StageGpus(gpu, nodes, tuple(min(node, racks - 1) for node in nodes), slots=slots)
+
+
 def in_stage_order(plan: Plan, gpus_of_type: Mapping[str, np.ndarray]) -> np.ndarray:
     """Order a job's GPUs by stage, in a stage by part: int32 [GPUs].
 

@@ -42,6 +42,7 @@ class Recorder:
         self._gpu_ids, self._gpu_end = array("i"), array("q")
         self._now, self._counts = array("d"), array("i")
         self._plans: list[tuple[int, float, Plan, float]] = []
+        self._terms: dict[int, tuple[int, float, float, float]] = {}
 
     def segment(
         self,
@@ -68,6 +69,10 @@ class Recorder:
         self._reason.append(_REASON[end_reason])
         self._gpu_ids.frombytes(gpus.tobytes())
         self._gpu_end.append(len(self._gpu_ids))
+
+    def terms(self, batch_size: int, cap_w: float, power_w: float, lease_until_s: float) -> None:
+        """What the last segment was on besides GPUs; 0 or NaN where nothing was said."""
+        self._terms[len(self._row) - 1] = batch_size, cap_w, power_w, lease_until_s
 
     def decision(self, now_s: float, queued: int, running: int, started: int, stopped: int) -> None:
         """One policy call."""
@@ -109,8 +114,20 @@ class Recorder:
                 "work_done": self._done,
                 "work_lost": self._lost,
                 "end_reason": reasons.cast(pa.string()),
+                **self._terms_columns(),
             },
         )
+
+    def _terms_columns(self) -> dict[str, pa.Array]:
+        """Batch, cap, power and lease of each segment; null where nothing was said."""
+        names, found = ("batch_size", "power_cap_w", "power_w", "lease_until_s"), {}
+        at = np.fromiter(self._terms, dtype=np.int64, count=len(self._terms))
+        said = np.array(list(self._terms.values()), dtype=np.float64).reshape(-1, len(names))
+        for i, name in enumerate(names):
+            column = np.full(len(self._row), np.nan)
+            column[at] = np.where((said[:, i] == 0) & (i < 2), np.nan, said[:, i])  # no batch, no cap
+            found[name] = pa.array(column, pa.float64(), from_pandas=True).cast(schema.SEGMENTS.field(name).type)
+        return found
 
     def decisions_table(self) -> pa.Table:
         counts = np.asarray(self._counts, dtype=np.int32).reshape(-1, 4)

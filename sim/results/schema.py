@@ -1,4 +1,5 @@
 """Arrow schemas of a run's files: the one place that names result columns, with unit and meaning as metadata.
+
 And what who writes results and who reads them agree on beside: words, versions, what JSON can hold.
 
 `docs/results.md` is generated from here (`python -m sim.results.schema`). Time is float64 seconds on the trace's own
@@ -9,15 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from textwrap import wrap
 from typing import Any
 
 import pyarrow as pa
 
 from traces.columns import MAX_TIME_S
 
-SCHEMA_VERSION = "3"
+SCHEMA_VERSION = "4"
 #: Versions that are read: columns that a later one added are null in what an earlier one wrote.
-READABLE = ("2", SCHEMA_VERSION)
+READABLE = ("2", "3", SCHEMA_VERSION)
 
 
 def _field(
@@ -72,9 +74,12 @@ _SHARE, _COUNT, _FROM_1 = (1, 1000), (0, _MAX_I4), (1, _MAX_I4)
 _NODE_GPUS, _USD, _WATT = (1, 100_000), (0.0, 1e9), (0.0, 1e9)
 
 #: Why a segment ended. "respeed": a neighbour came or went; the job goes on where it is, at another speed.
-END_REASONS = ("done", "preempted", "resized", "migrated", "failed", "node_failed", "horizon", "respeed")
-#: How a job stands at the end of the run.
-STATES = ("done", "killed", "failed", "rejected", "unfinished")
+#: "lease_ended": its GPUs were given for a time, and nobody renewed it.
+END_REASONS = (
+    "done", "preempted", "resized", "migrated", "failed", "node_failed", "horizon", "respeed", "lease_ended",
+)
+#: How a job stands at the end of the run. "rejected": it could never run here; "refused": it could, but was not let in.
+STATES = ("done", "killed", "failed", "rejected", "refused", "unfinished")
 
 SWEEP_LAYOUT = 1
 """Version of the layout of a sweep's folder."""
@@ -97,6 +102,14 @@ SEGMENTS = _schema(
            within=_WORK),
     _field("work_lost", _F8, "work thrown away at its end (since the last checkpoint)", "work", within=_WORK),
     _field("end_reason", _TEXT, "one of: " + ", ".join(END_REASONS)),
+    _field("batch_size", _I4, "samples an iteration, where the policy set them; null: the job's own", "samples",
+           since="4", within=_FROM_1, null=True),
+    _field("power_cap_w", _F8, "what each GPU might draw at most; null: no cap", "W", since="4", within=_WATT,
+           null=True),
+    _field("power_w", _F8, "mean power of its GPUs under the cap while held; null: `busy_w` of their nodes", "W",
+           since="4", within=_WATT, null=True),
+    _field("lease_until_s", _F8, "when its lease was to end, as last renewed; null: it had none", "s", since="4",
+           within=_TIME, null=True),
 )
 JOBS = _schema(
     "one job of the trace, also those rejected or unfinished, in submit order",
@@ -201,9 +214,12 @@ def markdown() -> str:
         "",
         "Generated from `sim/results/schema.py` by `python -m sim.results.schema > docs/results.md`; do not edit.",
         "",
-        f"Schema version {SCHEMA_VERSION}. A run is a folder with one Parquet file a table, `run.json` (settings, "
-        "seeds, hashes, versions; the same bytes for the same run) and `timing.json` (wall time, peak memory). "
-        "Commands that read a run refuse values outside those given here: the file was damaged or edited.",
+        *wrap(
+            f"Schema version {SCHEMA_VERSION}. A run is a folder with one Parquet file a table, `run.json` (settings, "
+            "seeds, hashes, versions; the same bytes for the same run) and `timing.json` (wall time, peak memory). "
+            "Commands that read a run refuse values outside those given here: the file was damaged or edited.",
+            width=120,
+        ),
     ]
     for name, schema in FILES.items():
         lines += [

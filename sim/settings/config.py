@@ -44,6 +44,19 @@ class EngineConfig(Settings):
     preemption_overhead_s: float = setting(
         30.0, "time without progress at each start after a preemption, move or failure",
         unit="s", ge=0, le=MAX_TIME_S)
+    cold_start_s: float = setting(
+        0.0, "time without progress at a job's first start", unit="s", ge=0, le=MAX_TIME_S)
+    resize_overhead_s: float | None = setting(
+        None, "time without progress after a resize; left out: preemption_overhead_s", unit="s", ge=0, le=MAX_TIME_S)
+    move_overhead_s: float | None = setting(
+        None, "time without progress after a move to as many other GPUs; left out: preemption_overhead_s", unit="s",
+        ge=0, le=MAX_TIME_S)
+    restart_gib_per_s: float | None = setting(
+        None, "speed at which a job's weights and optimizer are loaded at each restart, on top of its overhead; left "
+        "out: they take no time", unit="GiB/s", gt=0)
+    gradient_noise: float = setting(
+        1.0, "gradient noise scale of each job, in multiples of its own batch: what a larger batch is worth where a "
+        "policy sets batch sizes", ge=0, le=1e9)
     preempted_work: Literal["kept", "lost"] = setting(
         "kept", "work since the last checkpoint: a preemption saves it first (kept) or throws it away (lost)")
     checkpoint_interval_s: float = setting(
@@ -56,9 +69,10 @@ class EngineConfig(Settings):
     repair_h: float = setting(1.0, "time until a failed node is back", unit="h", ge=0, le=1e7)
     contention: Literal["none", "network"] = setting(
         "none", "jobs that share a node's network link or a rack's uplink slow each other down (network) or not (none)")
-    sharing: Literal["free", "time", "spatial"] = setting(
+    sharing: Literal["free", "time", "spatial", "slice"] = setting(
         "free", "jobs with shares of one GPU take turns at no cost (free) or at that of switching_loss (time), or run "
-        "side by side and slow each other down where together they ask for too much (spatial)")
+        "side by side and slow each other down where together they ask for too much (spatial), or each has a slice "
+        "of its own, of memory too (slice)")
     switching_loss: float = setting(
         0.05, "part of the GPU's time that taking turns costs a job (sharing = time); an estimate", ge=0, lt=1)
     pairs: str | None = setting(

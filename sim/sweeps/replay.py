@@ -33,6 +33,13 @@ class Replay:
     HetsimError
         An unknown policy or setting of one, a cluster that cannot be made; with `workload`, a trace that cannot be
         read.
+
+    Examples
+    --------
+    >>> replay = Replay(RunConfig(policy="las", trace="philly", jobs=100, cluster="v100:4x8", work="recorded"))
+    >>> result = replay.play()
+    >>> len(result.tables["jobs"]), result.info["policy"]
+    (100, 'las')
     """
 
     def __init__(self, config: RunConfig, whole: Callable[[RunConfig], Trace] | None = None) -> None:

@@ -65,10 +65,19 @@ class Truth(Protocol):
     def iteration_s(self, row: int, rate: float) -> float:
         """Seconds of an iteration of a job that does `rate` work a second; NaN where work is not iterations."""
 
-    # What neighbours (`sim.engine.neighbours`) need to know of jobs; only asked where `lacks` names nothing.
+    # What neighbours and terms (`sim.engine`) need to know of jobs; only asked where `lacks` names nothing.
 
     def lacks(self, what: str) -> str:
-        """Why the 'network' time of jobs, or the rate of one on 'whole' GPUs, is unknown; empty where it is known."""
+        """Why the 'network' time of jobs, the rate of one on 'whole' GPUs or at another 'batch' is unknown, or ''."""
+
+    def rate_at(self, row: int, gpus: np.ndarray, plan: Plan | None, batch_size: int) -> float:
+        """Iterations a second of this batch size on these GPUs, times the share of a GPU that the job asks for."""
+
+    def memory_gib(self, row: int, gpus: np.ndarray, plan: Plan | None, batch_size: int) -> np.ndarray:
+        """float64 [slots]: memory that each slot needs; NaN where it is unknown."""
+
+    def state_gib(self, row: int) -> float:
+        """What a job saves and loads at a restart: weights and optimizer; NaN where it is unknown."""
 
     def network_s(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
         """Seconds of an iteration (a unit of work) that the job spends on the network."""
@@ -100,6 +109,15 @@ class Recorded:
 
     def network_s(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
         raise ProgressError("the network time of a job is unknown", got=self.rule, allowed="work in iterations")
+
+    def rate_at(self, row: int, gpus: np.ndarray, plan: Plan | None, batch_size: int) -> float:
+        raise ProgressError("what a batch size does is unknown", got=self.rule, allowed="work in iterations")
+
+    def memory_gib(self, row: int, gpus: np.ndarray, plan: Plan | None, batch_size: int) -> np.ndarray:
+        return np.full(gpus.size, np.nan)
+
+    def state_gib(self, row: int) -> float:
+        return math.nan
 
 
 @dataclass(frozen=True)
@@ -173,6 +191,19 @@ class Modelled:
     def iteration_s(self, row: int, rate: float) -> float:
         return self._share[row] / rate if rate > 0 else math.nan
 
+    def rate_at(self, row: int, gpus: np.ndarray, plan: Plan | None, batch_size: int) -> float:
+        return self._iteration(row, gpus, plan, batch_size).rate * self._share[row]
+
+    def memory_gib(self, row: int, gpus: np.ndarray, plan: Plan | None, batch_size: int) -> np.ndarray:
+        stages = self._iteration(row, gpus, plan, batch_size).memory_gib
+        if not stages:  # of models at measured rates nothing but the rate is known
+            return np.full(gpus.size, np.nan)
+        return np.repeat(stages[: 1 if plan is None else len(plan.devices)],
+                         gpus.size if plan is None else [stage.gpus for stage in plan.devices])
+
+    def state_gib(self, row: int) -> float:
+        return self._performance.state_gib(self._model[row])
+
     def lacks(self, what: str) -> str:
         table = self._performance.table if what == "network" else None
         measured = table is not None and bool(set(table.job_types) & set(self._model))
@@ -181,6 +212,7 @@ class Modelled:
     def network_s(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
         return network_s(self._iteration(row, gpus, plan), len(np.unique(self._cluster.gpu_node[gpus])))
 
-    def _iteration(self, row: int, gpus: np.ndarray, plan: Plan | None) -> Iteration:
-        """The job's iteration on whole GPUs."""
-        return iteration_on(self._performance, self._model[row], self._batch[row], gpus, plan, self._cluster)
+    def _iteration(self, row: int, gpus: np.ndarray, plan: Plan | None, batch_size: int = 0) -> Iteration:
+        """The job's iteration on whole GPUs, at its own batch size or another."""
+        batch = batch_size or self._batch[row]
+        return iteration_on(self._performance, self._model[row], batch, gpus, plan, self._cluster)

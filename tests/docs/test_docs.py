@@ -7,13 +7,15 @@ import importlib.util
 import re
 import shutil
 import subprocess
-from itertools import chain, dropwhile, takewhile
+import tomllib
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
 
+from house import index
 from policies.mechanisms import Preemptive
 from policies.registry import find, names
 from sim.cli import app
@@ -65,6 +67,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
+def test_lines_are_not_long(page: Path) -> None:
+    """At most 140 characters, but in tables and in blocks of code."""
+    lines = FENCE.sub("", page.read_text("utf-8")).splitlines()
+    assert not [line for line in lines if len(line) > 140 and not line.startswith("|")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_pages_name_no_machine_and_no_package_index(page: Path) -> None:
     found = FORBIDDEN.search(page.read_text("utf-8"))
     assert not found, f"{named(page)}: {found.group(0)!r}"
@@ -110,31 +119,38 @@ def test_the_status_map_is_that_of_the_code() -> None:
     assert table == {s: ", ".join(w for w, to in WORDS.items() if to == s and w != s) for s in STATUSES}
 
 
-def test_each_room_of_the_house_is_on_the_map() -> None:
-    """Whatever the README names is there, and each module is in the architecture's list of its folder."""
+def test_what_the_map_names_is_there() -> None:
     for row in rows("README.md", "## Map"):
         for name in re.findall(r"`([\w./-]+)`", row[0]):
             assert (ROOT / name).exists(), name
+
+
+def test_the_architecture_is_short_and_names_each_room() -> None:
+    """A room is a folder of one of the packages, or of their rooms, with modules in it; no other is named."""
     page = text("docs/architecture.md")
-    for folder in ("traces", "sim", "policies", "analysis"):
-        section = page.split(f"### `{folder}/`")[1].split("\n##")[0]
-        lines = (line for line in section.splitlines() if line.startswith("|"))
-        on_the_map = set(re.findall(r"[\w/]+(?:\.py|\.toml|/)", "\n".join(lines)))
-        for file in sorted((ROOT / folder).rglob("*.py")):
-            if file.name != "__init__.py":
-                assert file.name in on_the_map, f"{named(file)} is not in docs/architecture.md"
-        there = {f.name for f in (ROOT / folder).rglob("*") if f.is_file()}
-        assert not {f for f in on_the_map if not f.endswith("/")} - there, folder
+    assert len(page.split()) <= 1200
+    named_there = set(re.findall(r"`(\w+)/`", page))
+    drawn = set(re.findall(r"\bsim\.(\w+)", page.split("```")[1]))
+    folders = {init.parent for package in index.PACKAGES for init in (ROOT / package).rglob("__init__.py")}
+    assert {folder.name for folder in folders} <= named_there | drawn
+    assert named_there <= {folder.name for folder in folders}
 
 
 def test_layers_are_those_that_the_linter_holds() -> None:
-    import tomllib
-
+    """The picture of the rooms, behind its head, is the contract: the same rooms, those on a line beside each other."""
     contracts = tomllib.loads(text("pyproject.toml"))["tool"]["importlinter"]["contracts"]
-    held = [re.findall(r"[\w.]+", layer) for layer in contracts[0]["layers"]]
-    drawn = text("docs/architecture.md").split("## Who may import whom")[1].split("```")[1]
-    said = [re.findall(r"[\w.]+", line) for line in drawn.splitlines()[1:]]
-    assert list(chain(*said)) == list(chain(*held))
+    drawn = text("docs/architecture.md").split("```")[1].splitlines()[2:]
+    assert [line.split("  ")[0] for line in drawn] == contracts[0]["layers"]
+
+
+def test_the_index_of_files_is_up_to_date() -> None:
+    assert text("docs/files.md") == index.page(), "run: make index"
+
+
+def test_a_module_that_says_nothing_of_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mute.py").write_text("x = 1\n")
+    with pytest.raises(ValueError, match=r"mute\.py: no docstring"):
+        index.first_line(tmp_path / "mute.py")
 
 
 # -- code that must run, figures that must be so --------------------------------------------------------------------

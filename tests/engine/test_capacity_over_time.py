@@ -14,13 +14,14 @@ from analysis.audit import audit
 from analysis.run import load_run
 from policies.ordering.fifo import Fifo
 from policies.registry import make
-from sim.api import Decision, HetsimError, PolicyError, View
+from sim.api import Decision, HetsimError, View
 from sim.cluster.spec import ClusterError
 from sim.cluster.timetable import make_timetable
 from sim.engine.simulate import RunResult, simulate
 from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
 from sim.settings.config import EngineConfig
+from sim.settings.values import ConfigError
 from sim.workload.progress import Modelled, Recorded
 from tests.helpers import by_job, jobs, nodes, run, segments
 from traces.errors import TraceError
@@ -416,7 +417,7 @@ def test_a_quota_of_one_type_is_refused_on_a_cluster_of_several(tmp_path: Path) 
 
 
 def test_a_virtual_cluster_has_one_quota(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match="two quotas"):
+    with pytest.raises(ConfigError, match="two quotas"):
         run(jobs([(0, 10, 1)], vc=["a"]), TWO, "fifo", capacity=capacity(tmp_path, "0,a,,4"), quotas={"a": 2})
 
 

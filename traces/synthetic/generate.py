@@ -68,6 +68,14 @@ def generate(name: str, jobs: int, seed: int = 0, **options: str) -> Trace:
     ------
     TraceError
         Unknown name or option, or a number out of range.
+
+    Examples
+    --------
+    >>> trace = generate("philly", 1000, seed=0)
+    >>> len(trace), trace.num_gpus[:5].tolist()
+    (1000, [1, 1, 1, 2, 1])
+    >>> generate("philly", 1000, seed=0).content_hash() == trace.content_hash()
+    True
     """
     if name not in GENERATORS:
         raise TraceError("unknown synthetic trace", got=name, allowed=", ".join(GENERATORS),

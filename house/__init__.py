@@ -1,0 +1,1 @@
+"""What keeps the house in order: its checks, and the index of its files."""

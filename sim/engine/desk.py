@@ -1,0 +1,191 @@
+"""The desk: decisions carried out. What is impossible is refused; the rest goes to ledger, book and clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sim.api import Decision, IllegalDecisionError, Placement, Policy, View
+from sim.cluster.spec import WHOLE, ClusterSpec, Ledger
+from sim.engine.clock import Clock
+from sim.engine.jobbook import JobBook
+from sim.engine.jobqueue import JobQueue
+from sim.engine.leases import Leases
+from sim.engine.neighbours import neighbours
+from sim.engine.referee import Referee
+from sim.engine.terms import Agreed, Terms
+from sim.settings.config import EngineConfig
+from sim.workload.progress import Truth
+from traces.columns import MAX_TIME_S
+from traces.trace import Trace
+
+MAX_IN_VAIN = 100_000
+"""Decisions, or interruptions, in a row that get nothing done: then the run ends and says so."""
+MOST_SAID = 1_000
+"""Characters of a reason: more is no reason."""
+
+
+class Desk:
+    """Starts, stops and moves jobs. `leave` and `enqueue` are the engine's: jobs that leave, jobs that wait again."""
+
+    def __init__(
+        self, trace: Trace, cluster: ClusterSpec, policy: Policy, truth: Truth, config: EngineConfig, view: View,
+        ledger: Ledger, clock: Clock, queue: JobQueue, book: JobBook, referee: Referee, *,
+        on_finish: Callable[[Any], None], enqueue: Callable[[list[int]], None], leave: Callable[..., None],
+        ask: Callable[[], None], on_lease_end: Callable[[list[int]], None],
+    ) -> None:
+        self._policy, self._truth, self._view, self._ledger = policy, truth, view, ledger
+        self._clock, self._queue, self._book, self._referee = clock, queue, book, referee
+        self._on_finish, self._enqueue, self._leave = on_finish, enqueue, leave
+        self._milli = trace.gpu_milli.tolist()
+        self._neighbours = neighbours(trace, truth, cluster, config, policy.shares_gpus)
+        self._terms = Terms(view, cluster, policy, truth, config, self._refuse)
+        self._leases = Leases(clock, ask, on_lease_end) if policy.leases_gpus else None
+        self.launch, self._launches = [-1] * len(trace), 0
+        """Number of each job's present launch; an end on the calendar that belongs to another one is stale."""
+        self._in_vain = 0
+
+    # -- a decision -------------------------------------------------------------------------------------------------
+
+    def apply(self, decision: Decision, gone: Callable[[int], bool]) -> bool:
+        """Carry out a decision; True where it changed anything. `gone`: whether a job has left."""
+        running = self._book.gpus
+        for row in decision.stop:
+            self._must(row in running, "only a running job can be stopped", row)
+            self.interrupt(row, "preempted")
+        reject, rekey, refuse = decision.reject, decision.rekey, decision.refuse
+        if decision.stop:
+            self._enqueue(decision.stop)
+            left = {row for row in decision.stop if gone(row)}  # by the referee's verdict, before the policy's
+            if left:
+                reject, rekey = [r for r in reject if r[0] not in left], [row for row in rekey if row not in left]
+                refuse = [r for r in refuse if r[0] not in left]
+        for row, reason in reject:
+            self._turn_away(row, reason, "rejected", "rejected")
+        if refuse:
+            self._must(self._policy.refuses_jobs, "a policy that refuses jobs declares refuses_jobs = True",
+                       refuse[0][0])
+            for row, reason in refuse:
+                ran = not np.isnan(self._book.first_start_s[row])
+                self._turn_away(row, reason, "refused", "unfinished" if ran else "refused")
+        for row in rekey:
+            self._must(self._queue.discard(row), "only a queued job has a key", row)
+        self._enqueue(rekey)
+        for row, placement in decision.move:
+            self._must(row in running, "only a running job can be moved", row)
+            self.interrupt(row, "migrated" if placement.gpus.size == running[row].size else "resized")
+        for row, placement in decision.move:
+            self._start(row, placement)
+        for row, placement in decision.start:
+            self._must(self._queue.discard(row), "only a queued job can be started", row)
+            self._start(row, placement)
+        for row, until_s in decision.lease:
+            self._grant(row, until_s)
+        return bool(decision.stop or decision.reject or refuse or decision.move or decision.start)
+
+    def _turn_away(self, row: int, reason: str, word: str, state: str) -> None:
+        self._must(self._queue.discard(row), f"only a queued job can be {word}", row)
+        said = isinstance(reason, str) and bool(reason.strip()) and len(reason) <= MOST_SAID
+        self._must(said and reason.encode(errors="replace").decode() == reason,
+                   f"a job is {word} with a reason, as text of at most {MOST_SAID:,} characters", row)
+        self._leave(row, state, reason)
+
+    def _start(self, row: int, placement: Placement) -> None:
+        """Give a job its GPUs and set the clock for its end."""
+        now, own = float(self._clock.now), self._milli[row]
+        agreed: Agreed | None = None
+        self._referee.check(now, row, placement, placement.milli or own)
+        # A copy: what the policy does with its array later is no concern of the books.
+        gpus = placement.gpus.copy()
+        rate = self._truth.rate(row, gpus, placement.plan)
+        if placement.has_terms or (own < WHOLE and self._policy.shares_gpus):
+            agreed = self._terms.agree(row, placement, rate)
+            rate = agreed.rate
+        milli = own if agreed is None else agreed.milli
+        short = self._ledger.take(gpus, milli)
+        if short >= 0:
+            g = int(gpus[short])
+            raise IllegalDecisionError(
+                "a GPU that is not free was asked for",
+                where=self.where(row),
+                got=f"GPU {g}, wanted {milli} milli",
+                allowed=f"{self._ledger.free_milli[g]} milli free",
+            )
+        if not 0 < rate < np.inf:
+            raise IllegalDecisionError(
+                "the job cannot run on these GPUs (its memory does not fit)",
+                where=self.where(row),
+                got=f"{gpus.size} GPUs of {self._referee.types_of(gpus)}",
+            )
+        self._set_end(row, self._book.launch(row, gpus, placement.plan, rate, now, agreed))
+        if agreed is not None:
+            self._terms.join(row, gpus, agreed)
+        if self._neighbours is not None:
+            self._neighbours.join(row, gpus, placement.plan, rate, milli)
+
+    def _set_end(self, row: int, end_s: float) -> None:
+        """Put a job's end on the calendar; one that is there already no longer counts."""
+        self._launches += 1
+        self.launch[row] = self._launches
+        self._clock.at(end_s, self._on_finish, (row, self._launches))
+
+    def _grant(self, row: int, until_s: float) -> None:
+        if self._leases is None:
+            raise IllegalDecisionError("a policy that leases GPUs declares leases_gpus = True", where=self.where(row))
+        self._must(row in self._book.gpus, "only a running job has a lease", row)
+        number = isinstance(until_s, float | int | np.floating | np.integer) and not isinstance(until_s, bool)
+        if not number or not (self._clock.now < until_s <= MAX_TIME_S or until_s == np.inf):
+            self._refuse("a lease ends in the future", row, until_s,
+                         f"a time after {self._clock.now:.12g}, up to {MAX_TIME_S:g}, or inf")
+        self._leases.grant(row, float(until_s))
+        self._book.lease(row, float(until_s))
+
+    # -- what happens to running jobs -------------------------------------------------------------------------------
+
+    def finish(self, row: int) -> bool:
+        """A job's attempt is done; True where it was the last one."""
+        self._part(row)
+        return self._book.finish(row, float(self._clock.now))
+
+    def interrupt(self, row: int, why: str) -> None:
+        """Take a job off its GPUs."""
+        self.launch[row] = -1
+        self._part(row)
+        gained = self._book.interrupt(row, float(self._clock.now), why)
+        self._in_vain = 0 if gained else self._in_vain + 1
+        if self._in_vain > MAX_IN_VAIN:
+            raise IllegalDecisionError(
+                f"jobs were interrupted {MAX_IN_VAIN} times in a row before any got anything done",
+                where=self.where(row),
+                todo="Lower preemption_overhead_s or checkpoint_interval_s, or let jobs run longer (quantum, mtbf_h).",
+            )
+
+    def _part(self, row: int) -> None:
+        """A job leaves those that it shares GPUs and links with."""
+        if self._neighbours is not None:
+            self._neighbours.leave(row)
+        if self._leases is not None:
+            self._leases.drop(row)
+        if self._terms.held:
+            self._terms.leave(row)
+
+    def respeed(self) -> None:
+        """Jobs whose neighbours have come or gone go on at their new rates, where they are."""
+        if self._neighbours is not None:
+            for row, rate in self._neighbours.changed():
+                self._set_end(row, self._book.respeed(row, float(self._clock.now), rate))
+
+    # -- refusals ---------------------------------------------------------------------------------------------------
+
+    def where(self, row: int | None = None) -> str:
+        """Time, policy and job, as messages open."""
+        return self._referee.where(float(self._clock.now), row)
+
+    def _must(self, ok: bool, rule: str, row: int) -> None:
+        if not ok:
+            raise IllegalDecisionError(rule, where=self.where(row))
+
+    def _refuse(self, what: str, row: int, got: object, allowed: object = "") -> None:
+        raise IllegalDecisionError(what, where=self.where(row), got=got, allowed=str(allowed))

@@ -1,0 +1,49 @@
+"""Leases: GPUs given for a time. When it is over the policy decides first; what it does not renew falls back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sim.engine.clock import OVER, Clock
+
+
+class Leases:
+    """When the GPUs of running jobs fall back, by row; jobs without a lease are not in it.
+
+    `ask` asks the policy for a decision, `end` takes the GPUs of jobs whose leases are over.
+    """
+
+    def __init__(self, clock: Clock, ask: Callable[[], None], end: Callable[[list[int]], None]) -> None:
+        self._clock, self._ask, self._end = clock, ask, end
+        self.until_s: dict[int, float] = {}
+
+    def grant(self, row: int, until_s: float) -> None:
+        """Give, renew or (infinity) take back the lease of a running job."""
+        if until_s == np.inf:
+            self.until_s.pop(row, None)
+            return
+        known = until_s in self.until_s.values()
+        self.until_s[row] = until_s
+        if not known:  # one event for all leases of an instant
+            self._clock.at(until_s, self._due)
+
+    def drop(self, row: int) -> None:
+        """A job has given its GPUs back."""
+        self.until_s.pop(row, None)
+
+    def _due(self, event: Any) -> None:
+        if self._over():
+            self._ask()
+            self._clock.at(self._clock.now, self._expire, priority=OVER)
+
+    def _expire(self, event: Any) -> None:
+        if over := self._over():
+            self._end(over)
+
+    def _over(self) -> list[int]:
+        """Jobs whose leases are over now, in order of rows."""
+        now = float(self._clock.now)
+        return sorted(row for row, until_s in self.until_s.items() if until_s <= now)
