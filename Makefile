@@ -36,10 +36,11 @@ test-torch: $(STAMP) ## run the tests that need PyTorch (TORCH= names another ve
 	@PYTHONPATH=.venv/torch $(BIN)/python -c 'import torch'
 	@PYTHONPATH=.venv/torch $(BIN)/python -m pytest tests/torch $(ARGS)
 
-lint: $(STAMP) ## check style, types and the direction of imports
+lint: $(STAMP) ## check style, types, the direction of imports and the laws of the house
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m house.check
 
 index: $(STAMP) ## write docs/files.md anew, what each file holds
 	@$(BIN)/python -m house.index > docs/files.md.new && mv docs/files.md.new docs/files.md

@@ -52,11 +52,11 @@ def windowed(run: Run, begin_s: float, end_s: float, follow: bool = False) -> Ru
     whole, rows = run.life or (run, np.arange(len(run.counted)))
     to_the_end = bool(end_s == whole.window_s[1])
     submit, leave = run.column("jobs", "submit_s"), run.column("jobs", "end_s")
-    rejected = pc.equal(run.tables["jobs"]["state"], "rejected").to_numpy()
-    gone = np.where(rejected, submit, np.where(np.isnan(leave), np.inf, leave))
+    away = run.turned_away
+    gone = np.where(away, submit, np.where(np.isnan(leave), np.inf, leave))
     counts = (submit >= begin_s) & ((submit < end_s) | to_the_end)
     earlier = (submit < begin_s) & (gone > begin_s)
-    late = (gone > end_s) & ~rejected
+    late = (gone > end_s) & ~away
     info = dict(run.info) | {
         "start_s": begin_s,
         "end_s": end_s,
@@ -115,7 +115,7 @@ def _jobs(whole: Run, rows: np.ndarray, seen_s: np.ndarray) -> pa.Table:
     """Jobs of the window, each as it was seen until then; those that leave later are unfinished."""
     first, leave = whole.column("jobs", "first_start_s")[rows], whole.column("jobs", "end_s")[rows]
     table = whole.tables["jobs"].take(pa.array(rows))
-    late = (leave > seen_s) & pc.not_equal(table["state"], "rejected").to_numpy()
+    late = (leave > seen_s) & ~whole.turned_away[rows]
     table = _with(
         table, first_start_s=np.where(first <= seen_s, first, np.nan), end_s=np.where(late, np.nan, leave)
     )

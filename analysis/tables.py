@@ -12,7 +12,7 @@ from analysis.formats import NONE, UNKNOWN, human, span, value
 from analysis.measuring_window import in_words
 from analysis.metrics import cost_known_usd, end_reasons, summary
 from analysis.metrics.offered import modelled_load, offered_load
-from analysis.run import Run, labels
+from analysis.run import TURNED_AWAY, Run, labels
 
 
 def _cost(run: Run, cost_usd: float | None) -> str:
@@ -42,6 +42,7 @@ def _rows(run: Run) -> dict[str, str]:
         **({"belief of speeds": belief} if (belief := speed_belief(run)) else {}),
         "jobs finished": f"{s['jobs_finished']:,}",
         "jobs rejected": f"{s['jobs_rejected']:,}",
+        **({"jobs refused": f"{s['jobs_refused']:,}"} if s["jobs_refused"] else {}),
         "jobs unfinished": f"{s['jobs_unfinished']:,}",
         "JCT mean (s)": span(s["jct_mean_s"]),
         "JCT median (s)": span(s["jct_p50_s"]),
@@ -112,13 +113,13 @@ def notices(run: Run) -> list[str]:
     """What to know before believing the numbers: overload by type, jobs that did not run, unknown prices."""
     found = [in_words(run)] if "window" in run.info else []
     found += _overload(run)
-    left = run.jobs[run.counted & run.jobs["state"].isin(("rejected", "unfinished"))]
+    left = run.jobs[run.counted & run.jobs["state"].isin((*TURNED_AWAY, "unfinished"))]
     reasons = Counter(zip(left["state"], left["reason"], strict=True)).most_common()
     for (state, reason), count in reasons[:3]:
         found.append(f"{count:,} {'job' if count == 1 else 'jobs'} {state}: {reason}.")
     if len(reasons) > 3:
         found.append(
-            f"{len(reasons) - 3} further reasons of rejected or unfinished jobs are in jobs.parquet."
+            f"{len(reasons) - 3} further reasons of jobs that did not run to their end are in jobs.parquet."
         )
     unknown = run.nodes.loc[run.nodes["price_usd_per_gpu_h"].isna(), "gpu_type"].unique()
     if len(unknown):

@@ -7,18 +7,19 @@ whose arrays are the engine's own, read-only, never copied. A job is a row numbe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from sim.cluster.plan import Part, Placement, Plan, Stage
 from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.tenants import Tenants
 from sim.kernels.service import attained, first_to_reach, progress
 from sim.performance import Performance
 from sim.performance.throughput import Throughput
-from sim.settings.policysettings import PolicyError, param, read_setting
-from traces.errors import HetsimError, did_you_mean
+from sim.settings.policysettings import PolicyError, param, read_settings
+from traces.errors import HetsimError
 
 __all__ = [
     "ClusterSpec",
@@ -33,6 +34,7 @@ __all__ = [
     "Policy",
     "PolicyError",
     "Stage",
+    "Tenants",
     "View",
     "param",
 ]
@@ -88,7 +90,7 @@ class Happened:
 
 @dataclass(frozen=True, eq=False)
 class Jobs:
-    """What a scheduler may know of each job (columns, indexed by row). True run times are not among them."""
+    """All that a submission says of each job: read-only columns, indexed by row. True run times are not among them."""
 
     job_id: np.ndarray
     submit_s: np.ndarray
@@ -104,9 +106,30 @@ class Jobs:
     """int32: index of the virtual cluster into `vc_names`."""
     vc_names: tuple[str, ...]
     user: np.ndarray
+    group: np.ndarray
+    """object array: name that jobs submitted as one share, such as a parameter search; '' alone."""
+    recurrence: np.ndarray
+    """object array: the recurring job that this is a run of; '' where none is known."""
+    deadline_s: np.ndarray
+    """float64: when the job should have ended, on the clock of `now_s`; NaN: no deadline."""
+    deadline_kind: np.ndarray
+    """object array: 'strict' (worth nothing once it has passed), 'soft' (worth less), '' where there is no deadline."""
+    priority: np.ndarray
+    """float64: weight of the job, a larger one matters more; 1 where nothing is said."""
+    cpus: np.ndarray
+    """float64: CPU cores asked for, all workers together; NaN: unknown."""
+    memory_gib: np.ndarray
+    """float64: host memory asked for, all workers together, in GiB; NaN: unknown."""
+    min_gpus: np.ndarray
+    max_gpus: np.ndarray
+    """int32: fewest and most slots that the job may be resized to, around num_gpus; both 0: not elastic."""
     model: np.ndarray
     """object array of model names, '' where unknown."""
     batch_size: np.ndarray
+    """int32: samples an iteration, all GPUs together; 0: unknown."""
+    min_batch_size: np.ndarray
+    max_batch_size: np.ndarray
+    """int32: smallest and largest batch that the job may be given, around batch_size; both 0: it is fixed."""
 
     def __len__(self) -> int:
         return len(self.submit_s)
@@ -131,6 +154,8 @@ class View:
         Running job `row` holds the GPUs slots[slot_at[row] : slot_at[row] + slot_n[row]] (`gpus_of`).
     vc_left : int64 array
         GPUs (in milli) that each virtual cluster may still take; huge where there is no quota.
+    tenants : Tenants
+        Guarantees and ceilings of all queues, by type, and what each holds. Only if the policy `knows_tenants`.
     estimate_s : float64 array
         Believed run time of each job on its reference GPUs (NaN: unknown). Only if the policy `needs_estimates`.
     performance : Performance or None
@@ -150,6 +175,7 @@ class View:
         preemption_overhead_s: float = 0.0,
         throughput: Throughput | None = None,
         reference_rate: np.ndarray | None = None,
+        tenants: Tenants | None = None,
     ) -> None:
         n = len(jobs)
         self.now_s = -np.inf
@@ -157,7 +183,7 @@ class View:
         self.free_milli, self.idle, self.type_idle = ledger.free_milli, ledger.idle, ledger.type_idle
         self.performance = performance
         self.preemption_overhead_s = preemption_overhead_s
-        self._estimate_s = estimate_s
+        self._estimate_s, self._tenants = estimate_s, tenants
         self._throughput = throughput
         self._reference_rate = np.empty(0) if reference_rate is None else reference_rate
         self.queued = np.empty(0, dtype=np.int32)
@@ -227,6 +253,12 @@ class View:
         slots = self.slot_n[row]
         return int(np.rint(1000.0 * self.slots_gpu[row] / slots)) if slots else int(self.jobs.gpu_milli[row])
 
+    @property
+    def tenants(self) -> Tenants:
+        if self._tenants is None:
+            raise PolicyError("the policy reads the tenants without declaring knows_tenants = True")
+        return self._tenants
+
     def attained_s(self, rows: np.ndarray) -> np.ndarray:
         """Time that each job has held its GPUs until now, in s."""
         return attained(rows, self.now_s, self.held_s, self.begin_s, self._one)
@@ -255,13 +287,7 @@ class View:
         the empty cluster as hold them, without neighbours. 0 where the job does not fit the memory or the cluster; NaN
         where nothing is believed. A type that the job does not allow has a rate all the same (`jobs.types`).
 
-        Parameters
-        ----------
-        gpus : one number, or int [rows].
-
-        Returns
-        -------
-        float64 [rows]
+        Parameters: gpus, one number or int [rows]. Returns: float64 [rows].
         """
         return self._rates().of(rows, gpu_type, gpus)
 
@@ -292,6 +318,8 @@ class View:
         return _declared(self._throughput, "rates", "needs_throughput")
 
 
+DECLARED = ("shares_gpus", "sets_batch", "caps_power", "refuses_jobs", "leases_gpus")
+"""What a policy may say only where it declares it; run.json lists it, and the audit holds the files against it."""
 T = TypeVar("T")
 
 
@@ -318,6 +346,8 @@ class Policy(ABC):
     """Reads `view.throughput` (by the belief of speed, with which the run is marked), `attained_work` or `rate_now`."""
     needs_columns: ClassVar[tuple[str, ...]] = ()
     """Trace columns that must not be at their default throughout."""
+    knows_tenants: ClassVar[bool] = False
+    """Reads `view.tenants`, and keeps to quotas by GPU type and of outer queues; else they are refused before a run."""
     sizes_gangs: ClassVar[bool] = False
     """Chooses the GPU count itself: the request is advice, and a gang may span GPU types by plan. Without a plan a gang
     of any size is data parallel; a job that says `max_gpus` bounds it."""
@@ -365,16 +395,4 @@ class Policy(ABC):
         PolicyError
             Unknown name, or a value that is not of the default's type or not among the choices.
         """
-        known, values = cls.settings(), {}
-        for name, value in given.items():
-            if name not in known:
-                raise PolicyError(
-                    "unknown setting",
-                    where=f"policy {cls.name!r}",
-                    got=name,
-                    allowed=", ".join(known) or "none",
-                    todo=did_you_mean(name, known),
-                )
-            assert known[name].default is not MISSING
-            values[name] = read_setting(value, known[name], f"policy {cls.name!r}, setting {name!r}")
-        return cls(**values)
+        return cls(**read_settings(given, cls.settings(), f"policy {cls.name!r}"))

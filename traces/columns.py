@@ -13,13 +13,21 @@ import numpy as np
 #: What a job's log says of its end, and the map from each source's own words (docs/traces.md).
 STATUSES = ("passed", "killed", "failed", "unknown")
 
+#: What a deadline means. strict: worth nothing once it has passed; soft: worth less. Blank is strict: the published
+#: traces that name no kind only know met and missed.
+DEADLINE_KINDS = ("", "strict", "soft")
+
 #: Largest time that is taken seriously, in seconds (about 3,170 years): beyond it the unit is wrong.
 MAX_TIME_S = 1e11
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its dtype ("text" or a NumPy dtype), unit, default (None: required) and bounds."""
+    """One column: its dtype ("text" or a NumPy dtype), unit, default (None: required), and bounds or choices.
+
+    A column that is there only `if_said` costs nothing where no job has other than its default: the trace holds one
+    value for all jobs, and neither files nor hashes have the column, so that they are those of a trace without it.
+    """
 
     name: str
     dtype: str
@@ -29,6 +37,8 @@ class Column:
     low: float = -np.inf
     high: float = np.inf
     nan_ok: bool = False
+    choices: tuple[str, ...] = ()
+    if_said: bool = False
 
     @property
     def required(self) -> bool:
@@ -37,13 +47,33 @@ class Column:
     @property
     def allowed(self) -> str:
         """The rule in words, for messages."""
-        if self.name == "status":
-            return ", ".join(STATUSES)
+        if self.choices:
+            return ", ".join(choice or "blank" for choice in self.choices)
         if self.dtype == "text":
             return "text" if not self.required else "non-empty, unique text"
         kind = "an integer" if self.dtype.startswith("int") else "a finite number"
         text = f"{kind} from {self.low:g} to {self.high:g}"
         return text + ", or blank for unknown" if self.nan_ok else text
+
+    def defaults(self, jobs: int) -> np.ndarray:
+        """The default for each job; of a column that is there only `if_said`, one shared value, read-only."""
+        dtype = object if self.dtype == "text" else self.dtype
+        if self.if_said:
+            return np.broadcast_to(np.array(self.default, dtype=dtype), jobs)
+        return np.full(jobs, self.default, dtype=dtype)
+
+    def nothing(self, values: np.ndarray) -> np.ndarray:
+        """bool[jobs]: where a job has the default."""
+        return np.asarray(np.isnan(values) if self.nan_ok else values == self.default, dtype=bool)
+
+    def said(self, values: np.ndarray) -> bool:
+        """Whether some job has other than the default."""
+        return not self.nothing(values[:1] if shared(values) else values).all()
+
+
+def shared(values: np.ndarray) -> bool:
+    """Whether all jobs have one value that is kept once (see `Column.defaults`)."""
+    return values.strides == (0,)
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -64,7 +94,14 @@ COLUMNS: tuple[Column, ...] = (
     Column("gpu_type", "text", "", "GPU types the job may run on, joined by '|'; empty: any", ""),
     Column("vc", "text", "", "virtual cluster (tenant) that the job belongs to", ""),
     Column("user", "text", "", "who submitted the job", ""),
-    Column("status", "text", "", "how the recorded job ended", "passed"),
+    Column(
+        "group", "text", "", "name that jobs submitted as one share, such as a parameter search; empty: alone", "",
+        if_said=True,
+    ),
+    Column(
+        "recurrence", "text", "", "the recurring job that this is a run of; empty: none is known", "", if_said=True
+    ),
+    Column("status", "text", "", "how the recorded job ended", "passed", choices=STATUSES),
     Column("attempts", "int32", "", "how often the recorded job was tried; all but the last failed", 1, 1, 10_000),
     Column("estimate_s", "float64", "s", "run time that the user announced", np.nan, 0, MAX_TIME_S, nan_ok=True),
     Column("wait_s", "float64", "s", "recorded time from submission to start", np.nan, 0, MAX_TIME_S, nan_ok=True),
@@ -72,7 +109,27 @@ COLUMNS: tuple[Column, ...] = (
         "deadline_s", "float64", "s", "when the job should have ended, on the clock of submit_s", np.nan, -MAX_TIME_S,
         MAX_TIME_S, nan_ok=True,
     ),
+    Column(
+        "deadline_kind", "text", "", "strict: worth nothing after deadline_s; soft: worth less; blank: strict", "",
+        choices=DEADLINE_KINDS, if_said=True,
+    ),
     Column("priority", "float64", "", "weight of the job: a larger one matters more", 1.0, 0, 1e9),
+    Column(
+        "cpus", "float64", "CPU cores", "CPU cores asked for, all workers together", np.nan, 0, 1e9, nan_ok=True,
+        if_said=True,
+    ),
+    Column(
+        "memory_gib", "float64", "GiB", "host memory asked for, all workers together", np.nan, 0, 1e9, nan_ok=True,
+        if_said=True,
+    ),
+    Column(
+        "min_gpus", "int32", "GPU slots", "fewest slots that the job may be resized to; 0: not elastic", 0, 0,
+        1_000_000, if_said=True,
+    ),
+    Column(
+        "max_gpus", "int32", "GPU slots", "most slots that the job may be resized to; 0: not elastic", 0, 0, 1_000_000,
+        if_said=True,
+    ),
     Column("model", "text", "", "model of the zoo that the job trains; empty: unknown", ""),
     Column(
         "batch_size",
@@ -82,6 +139,14 @@ COLUMNS: tuple[Column, ...] = (
         0,
         0,
         2**31 - 1,
+    ),
+    Column(
+        "min_batch_size", "int32", "samples", "smallest global batch that the job may be given; 0: fixed", 0, 0,
+        2**31 - 1, if_said=True,
+    ),
+    Column(
+        "max_batch_size", "int32", "samples", "largest global batch that the job may be given; 0: fixed", 0, 0,
+        2**31 - 1, if_said=True,
     ),
     Column(
         "work_iters", "float64", "iterations", "iterations to run; blank: from duration_s", np.nan, 0, 1e15, nan_ok=True

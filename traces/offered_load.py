@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from traces.columns import COLUMNS, MAX_TIME_S
+from traces.columns import MAX_TIME_S
 from traces.errors import TraceError, did_you_mean
 from traces.select import ASKED_FOR, MOST_JOBS, noted
 from traces.trace import Trace
@@ -73,7 +73,7 @@ def scale_load(trace: Trace, capacity_gpus: float, load: float, by: str = "compr
         moved as a whole around the trace: by whole weeks (days, below four weeks; any time, below four days), drawn
         by seed, and half an hour to and fro; what goes beyond the last whole day comes in at the beginning. So bursts
         stay together, and hours stay true; weekdays do but for what went round. A copy of job x is called x~1, x~2,
-        …, and has the user and virtual cluster of x. Only to a higher load.
+        …, and has the user and virtual cluster of x; a copy of a group is called so, too. Only to a higher load.
     seed : int
         Of thin and repeat.
 
@@ -157,11 +157,14 @@ def _repeated(trace: Trace, ratio: float, seed: int) -> tuple[Trace, str]:
     mark = "~"
     while any(mark in name for name in trace.job_id):
         mark += "~"
-    tables = {c.name: [getattr(trace, c.name)] for c in COLUMNS}
+    said = trace.said()
+    tables = {name: [values] for name, values in said.items()}
     for number, (rows, shift_s) in enumerate(zip(parts, _shifts_s(trace, len(parts), seed), strict=True), start=1):
-        copy = {c.name: getattr(trace, c.name)[rows] for c in COLUMNS}
+        copy = {name: values[rows] for name, values in said.items()}
         moved = _around(trace, rows, shift_s)
-        copy["job_id"] = np.array([f"{name}{mark}{number}" for name in copy["job_id"]], dtype=object)
+        for name in ("job_id", "group"):  # a copy of a group is another group: its jobs come at another time
+            if name in copy:
+                copy[name] = np.array([word and f"{word}{mark}{number}" for word in copy[name]], dtype=object)
         copy["deadline_s"] = copy["deadline_s"] + (moved - copy["submit_s"])
         copy["submit_s"] = moved
         for name, values in copy.items():

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pandas as pd
 
-from traces.columns import COLUMNS, MAX_TIME_S, STATUSES
+from traces.columns import MAX_TIME_S, STATUSES
 from traces.errors import TraceError, did_you_mean
 from traces.reading.tally import Tally
 from traces.reading.times import zone
@@ -47,8 +47,8 @@ class Selection:
         Ends, virtual clusters and users that are kept.
     gangs : {"keep", "split"}
         split: a job of several workers (num_gpus > worker_gpus) becomes as many jobs of one worker each, called x/0,
-        x/1, …, that need not start together. Each keeps time of submission, run time and iterations; the batch is
-        divided. GPU time stays the same.
+        x/1, …, that need not start together. Each keeps time of submission, run time and iterations; batch, CPUs and
+        memory are divided, and none is elastic. GPU time stays the same.
     skip : int
         Leave out the first so many of what is left, by time of submission: with `jobs`, a window of consecutive jobs.
     jobs : int, optional
@@ -190,10 +190,14 @@ def split_gangs(trace: Trace) -> Trace:
     ids = trace.job_id[rows]
     inside = np.flatnonzero(gangs[rows])
     ids[inside] = [f"{name}/{number}" for name, number in zip(ids[inside], part[inside].tolist(), strict=True)]
-    columns = {column.name: getattr(trace, column.name)[rows] for column in COLUMNS}
-    batch = columns["batch_size"] // workers[rows]
-    columns |= {"job_id": ids, "num_gpus": columns["worker_gpus"],
-                "batch_size": np.where(columns["batch_size"] > 0, np.maximum(batch, 1), 0)}
+    columns = {name: values[rows] for name, values in trace.said().items()}
+    for name in columns.keys() & {"batch_size", "min_batch_size", "max_batch_size"}:
+        columns[name] = np.where(columns[name] > 0, np.maximum(columns[name] // workers[rows], 1), 0)
+    for name in columns.keys() & {"cpus", "memory_gib"}:
+        columns[name] = columns[name] / workers[rows]
+    for name in columns.keys() & {"min_gpus", "max_gpus"}:
+        columns[name] = np.where(gangs[rows], 0, columns[name])
+    columns |= {"job_id": ids, "num_gpus": columns["worker_gpus"]}
     tally = Tally(trace.job_id, "job")
     tally.rows(ASKED_FOR + "split: gangs into jobs of one worker", gangs)
     note = f"gangs split: {int(gangs.sum())} jobs of several workers became {int(workers[gangs].sum())} of one each"

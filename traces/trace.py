@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from traces.columns import BY_NAME, COLUMNS, STATUSES, Column
+from traces.across import Where, check_across, let_go
+from traces.columns import BY_NAME, COLUMNS, Column, shared
 from traces.errors import TraceError, did_you_mean
 
 
@@ -64,14 +65,23 @@ class Trace:
     gpu_type: np.ndarray
     vc: np.ndarray
     user: np.ndarray
+    group: np.ndarray
+    recurrence: np.ndarray
     status: np.ndarray
     attempts: np.ndarray
     estimate_s: np.ndarray
     wait_s: np.ndarray
     deadline_s: np.ndarray
+    deadline_kind: np.ndarray
     priority: np.ndarray
+    cpus: np.ndarray
+    memory_gib: np.ndarray
+    min_gpus: np.ndarray
+    max_gpus: np.ndarray
     model: np.ndarray
     batch_size: np.ndarray
+    min_batch_size: np.ndarray
+    max_batch_size: np.ndarray
     work_iters: np.ndarray
     provenance: Provenance = Provenance()
 
@@ -99,8 +109,9 @@ class Trace:
         Raises
         ------
         TraceError
-            Unknown or missing column, no rows, a value that its rule does not allow, a duplicate id; the
-            message names the source, the first bad row, the column, what was found and what is allowed.
+            Unknown or missing column, no rows, a value that its rule does not allow, a duplicate id, values of a job
+            that do not agree (`traces.across.check_across`); the message names the source, the first bad row, the
+            column, what was found and what is allowed.
 
         Examples
         --------
@@ -131,9 +142,9 @@ class Trace:
                 got=f"0 of {provenance.rows_read} rows" + (f" ({dropped})" if dropped else ""),
                 todo="Check the file and the filters.",
             )
-        at = _Where(where, row_word, np.arange(1, n + 1) if rows is None else np.asarray(rows))
+        at = Where(where, row_word, np.arange(1, n + 1) if rows is None else np.asarray(rows))
         out = {c.name: _checked(c, columns.get(c.name), n, at) for c in COLUMNS}
-        _check_across(out, at)
+        check_across(out, at)
         order = _order(out["submit_s"], out["job_id"])
         in_order = bool((order[1:] > order[:-1]).all())
         for name, values in out.items():
@@ -144,47 +155,40 @@ class Trace:
 
     def select(self, rows: np.ndarray | slice) -> Trace:
         """Return the trace of some rows (a mask, indices or a slice), order kept."""
-        arrays = {}
+        arrays: dict[str, np.ndarray] = {}
         for c in COLUMNS:
-            arrays[c.name] = getattr(self, c.name)[rows].copy()
+            values = getattr(self, c.name)
+            arrays[c.name] = c.defaults(len(arrays["job_id"])) if shared(values) else values[rows].copy()
             arrays[c.name].flags.writeable = False
         return Trace(**arrays, provenance=self.provenance)
 
     def replace(self, provenance: Provenance | None = None, **columns: Any) -> Trace:
-        """Return a trace with some columns replaced (validated and sorted anew)."""
-        new = {c.name: getattr(self, c.name) for c in COLUMNS} | columns
+        """Return a trace with some columns replaced (validated and sorted anew).
+
+        A job that is given another num_gpus or batch_size outside its own bounds has none any more, and one that
+        loses its deadline has no kind of deadline, unless these are given, too.
+        """
+        new = let_go(self.said() | columns, columns)
         return Trace.from_columns(new, provenance or self.provenance)
+
+    def said(self) -> dict[str, np.ndarray]:
+        """The columns by name; those that are there only `if_said` (`Column`) only where some job says something."""
+        return {c.name: getattr(self, c.name) for c in COLUMNS if not c.if_said or c.said(getattr(self, c.name))}
 
     def to_frame(self) -> pd.DataFrame:
         """Return the table as a pandas frame (a copy)."""
         return pd.DataFrame({c.name: getattr(self, c.name).copy() for c in COLUMNS})
 
     def content_hash(self) -> str:
-        """SHA-256 (hex) of all columns in row order: equal traces, equal hash, in any process."""
+        """SHA-256 (hex) of the columns that are `said`, in row order: equal traces, equal hash, in any process."""
         digest = hashlib.sha256()
-        for c in COLUMNS:
-            values = getattr(self, c.name)
-            digest.update(c.name.encode())
-            if c.dtype == "text":
+        for name, values in self.said().items():
+            digest.update(name.encode())
+            if BY_NAME[name].dtype == "text":
                 digest.update("\0".join(values).encode("utf-8", "surrogatepass"))
             else:
                 digest.update(np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()
-
-
-@dataclass(frozen=True)
-class _Where:
-    """Turns an index into the place that a message names."""
-
-    source: str
-    word: str
-    rows: np.ndarray
-
-    def row(self, index: int) -> str:
-        return f"{self.word} {self.rows[index]}"
-
-    def __call__(self, index: int, column: str = "") -> str:
-        return f"{self.source}, {self.row(index)}" + (f", column {column!r}" if column else "")
 
 
 #: Longest id, in characters, that is put into a table of fixed width.
@@ -207,7 +211,7 @@ def _order(submit_s: np.ndarray, job_id: np.ndarray) -> np.ndarray:
     return order
 
 
-def _checked(column: Column, values: Any, n: int, at: _Where) -> np.ndarray:
+def _checked(column: Column, values: Any, n: int, at: Where) -> np.ndarray:
     """One column as its own dtype, each value within its rule."""
 
     def bad(index: int, got: object) -> TraceError:
@@ -215,7 +219,7 @@ def _checked(column: Column, values: Any, n: int, at: _Where) -> np.ndarray:
                           allowed=column.allowed, todo="Correct the row or drop it.")
 
     if values is None:
-        return np.full(n, column.default, dtype=object if column.dtype == "text" else column.dtype)
+        return column.defaults(n)
     raw = np.asarray(values)
     if raw.shape != (n,):
         raise TraceError("columns differ in length", where=f"{at.source}, column {column.name!r}",
@@ -262,33 +266,3 @@ def _is_number(value: object) -> bool:
 
 def _blank(value: object) -> bool:
     return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
-
-
-def _check_across(columns: dict[str, np.ndarray], at: _Where) -> None:
-    """Rules that need more than one value: unique ids, known status, worker sizes, fractions."""
-    twice = np.flatnonzero(pd.Series(columns["job_id"], dtype=object).duplicated().to_numpy())
-    if len(twice):
-        index = int(twice[0])
-        first = int(np.flatnonzero(columns["job_id"] == columns["job_id"][index])[0])
-        raise TraceError(
-            f"duplicate job id (first seen in {at.row(first)})", where=at(index, "job_id"),
-            got=columns["job_id"][index], allowed="unique ids",
-            todo="Drop the duplicate or give it an id of its own.",
-        )
-    unknown = np.flatnonzero(~pd.Series(columns["status"], dtype=object).isin(STATUSES).to_numpy())
-    if len(unknown):
-        index = int(unknown[0])
-        raise TraceError("unknown status", where=at(index, "status"),
-                         got=columns["status"][index], allowed=", ".join(STATUSES))
-    ragged = np.flatnonzero(columns["num_gpus"] % columns["worker_gpus"])
-    if len(ragged):
-        index = int(ragged[0])
-        raise TraceError("num_gpus is no multiple of worker_gpus", where=at(index),
-                         got=f"{columns['num_gpus'][index]} and {columns['worker_gpus'][index]}",
-                         allowed="whole workers")
-    shared = np.flatnonzero((columns["gpu_milli"] < 1000) & (columns["worker_gpus"] > 1))
-    if len(shared):
-        index = int(shared[0])
-        raise TraceError("a worker of several slots takes whole GPUs", where=at(index),
-                         got=f"gpu_milli {columns['gpu_milli'][index]}",
-                         allowed="gpu_milli 1000, or worker_gpus 1")

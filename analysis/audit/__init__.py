@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.audit import accounts, conduct
+from analysis.audit import accounts, conduct, terms_kept
 from analysis.run import Run, form
 from analysis.run.facts import Facts, Finding, Violation
 
@@ -25,6 +25,7 @@ CONDUCT: dict[str, Law] = {
     "a change of speed moves nothing": conduct.speed_changes,
     "no GPU is used above 1000 milli": conduct.gpu_capacity,
     "virtual clusters keep to their quotas": conduct.quotas_kept,
+    "queues keep to their quotas by type and in all": conduct.ceilings_kept,
     "gangs are whole": conduct.gangs_whole,
     "nothing runs on a node that is down": conduct.nodes_up,
     "jobs run on types that they allow": conduct.types_allowed,
@@ -35,6 +36,7 @@ CONDUCT: dict[str, Law] = {
     "rejected jobs never ran and say why": accounts.rejected,
     "unfinished jobs say why": accounts.unfinished,
     "plans match the segments that they began": accounts.plans_match,
+    **terms_kept.LAWS,
 }
 
 

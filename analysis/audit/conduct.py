@@ -119,6 +119,42 @@ def quotas_kept(facts: Facts) -> Finding:
     return Finding(len(names), "quotas", found)
 
 
+def ceilings_kept(facts: Facts) -> Finding:
+    """No queue ever holds more than a quota of the settings by GPU type (`vc@type`), or of all in it (`org`: `org/vc`).
+
+    Held counts for the virtual cluster of the job and for each queue around it, as its name says.
+    """
+    quotas = facts.run.info.get("settings", {}).get("quotas") or {}
+    held, vcs = facts.run.held, facts.run.jobs["vc"].astype(str).to_numpy()
+    present = set(vcs.tolist())
+    kind = facts.run.node_type[held.node]
+    checked, found = 0, None
+    for name, gpus in quotas.items():
+        queue, gpu_type = _queue_and_type(name, present)
+        inside = np.array([vc == queue or vc.startswith(queue + "/") for vc in vcs], dtype=bool)
+        if not gpu_type and not inside[vcs != queue].any():
+            continue  # a plain one: `quotas_kept` knows that it may change
+        checked += 1
+        mine = inside[facts.job[held.segment]]
+        if gpu_type:
+            named = np.array([t.lower() == gpu_type.lower() for t in facts.run.types], dtype=bool)
+            mine &= named[kind]
+        time_s, _, used = _sweep(facts, held.segment[mine], np.zeros(int(mine.sum()), dtype=np.int64), held.milli[mine])
+        i = earliest(used > WHOLE * gpus, time_s)
+        if i is not None and (found is None or found.time_s is None or time_s[i] < found.time_s):
+            what = f" on {gpu_type}" if gpu_type else ""
+            found = Violation(f"queue {queue!r} holds {used[i]} milli{what} of {WHOLE * gpus}", float(time_s[i]))
+    return Finding(checked, "quotas by type and of outer queues", found)
+
+
+def _queue_and_type(name: str, vcs: set[str]) -> tuple[str, str]:
+    """`queue@type` in its parts; a virtual cluster, or a queue around one, may have an @ in its own name."""
+    if any(vc == name or vc.startswith(name + "/") for vc in vcs):
+        return name, ""
+    queue, _, gpu_type = name.rpartition("@")
+    return queue, gpu_type
+
+
 def _starts(facts: Facts) -> np.ndarray:
     """bool [segments]: whether the job took GPUs there, and did not just go on at another speed."""
     reason = np.asarray(facts.run.tables["segments"]["end_reason"].to_pylist(), dtype=object)
@@ -130,23 +166,12 @@ def _starts(facts: Facts) -> np.ndarray:
 
 
 def gangs_whole(facts: Facts) -> Finding:
-    """A segment has the slots that its job asked for, each of the share asked for.
-
-    Where run.json says `sizes_gangs`, any number of slots from 1 will do.
-    """
-    asked, share = (
-        facts.run.column("jobs", "num_gpus")[facts.job],
-        facts.run.column("jobs", "gpu_milli")[facts.job],
-    )
-    milli, free = facts.run.column("segments", "gpu_milli"), bool(facts.run.info.get("sizes_gangs", False))
-    bad = (milli != share) | (facts.slot_count < 1 if free else facts.slot_count != asked)
+    """A segment has the slots that its job asked for; where run.json says `sizes_gangs`, any number from 1 will do."""
+    asked = facts.run.column("jobs", "num_gpus")[facts.job]
+    bad = facts.slot_count < 1 if facts.run.info.get("sizes_gangs", False) else facts.slot_count != asked
     return Finding(
-        len(bad),
-        "segments",
-        facts.of_segments(
-            bad,
-            lambda i: f"{facts.slot_count[i]} slots of {milli[i]} milli; asked for {asked[i]} of {share[i]}",
-        ),
+        len(bad), "segments",
+        facts.of_segments(bad, lambda i: f"{facts.slot_count[i]} slots; asked for {asked[i]}"),
     )
 
 

@@ -14,7 +14,7 @@ from analysis.explain.free_gpus import Free, Waiting
 from analysis.explain.span import Span, gpu_words, node_words, run_text, share_words, wait_text
 from analysis.formats import human
 from analysis.metrics.jobtimes import gpus_asked
-from analysis.run import FINISHED, Run, wishes
+from analysis.run import FINISHED, TURNED_AWAY, Run, wishes
 
 __all__ = ["Explainer", "Span", "explain", "told"]
 
@@ -122,7 +122,7 @@ class Explainer:
     def _outline(self, job: int) -> list[tuple[int, float, float]]:
         """Waits (-1) and segments (their row) of a job with begin and end, in order."""
         found: list[tuple[int, float, float]] = []
-        if self._state[job] == "rejected":
+        if self._state[job] in TURNED_AWAY:
             return found
         since = float(self._submit[job])
         for at in self.segments(job).tolist():
@@ -142,7 +142,7 @@ class Explainer:
             return []
         submit, asked = float(self._submit[job]), float(self._asked[job])
         at = max(submit, self.run.window_s[1]) if state == "unfinished" else submit
-        what = "was rejected" if state == "rejected" else "had not finished when the run ended"
+        what = f"was {state}" if state in TURNED_AWAY else "had not finished when the run ended"
         return [Span("left", at, at, f"{what}: {reason}" if reason else what, asked, end_reason=state)]
 
     def _waited(self, job: int, begin: float, end: float) -> Span:

@@ -70,8 +70,8 @@ __all__ = [
 ]
 
 LEVELS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9}
-SUMMARY = ("jobs_finished", "jobs_rejected", "jobs_unfinished", "jct_mean_s", "jct_p50_s", "jct_p99_s", "queue_mean_s",
-           "makespan_s")
+SUMMARY = ("jobs_finished", "jobs_rejected", "jobs_refused", "jobs_unfinished", "jct_mean_s", "jct_p50_s", "jct_p99_s",
+           "queue_mean_s", "makespan_s")
 """Measures of jobs in `summary`."""
 SAME = 1e-9
 """A rho above 1 by less is 1: times are only known to their last binary digits."""
@@ -222,8 +222,8 @@ def _quantiles(name: str, values: pd.Series, levels: str) -> Mapping[str, float 
 def summary(run: Run) -> dict[str, Any]:
     """The run in fifteen numbers, ready for JSON: what has no value is None, never NaN.
 
-    Keys: those of `measures` that take little to work out (jobs_finished, jobs_rejected, jobs_unfinished; jct_mean_s,
-    jct_p50_s, jct_p99_s, queue_mean_s; makespan_s, cost_usd, preemptions); utilisation ('all' and by GPU type);
+    Keys: those of `measures` that take little to work out (jobs_finished, jobs_rejected, jobs_refused, jobs_unfinished;
+    jct_mean_s, jct_p50_s, jct_p99_s, queue_mean_s; makespan_s, cost_usd, preemptions); utilisation (all, by GPU type);
     gpu_hours (held, all types); wall_s and peak_mib of the simulator itself; run_dir.
     """
     of_jobs = _of_jobs(run, times(run))

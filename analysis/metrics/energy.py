@@ -13,17 +13,26 @@ J_PER_KWH = 3.6e6
 def node_kwh(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """Energy of each node's GPUs in kWh, while held and while idle; NaN where time was spent at an unknown power.
 
-    Held: ``busy_w * held GPU-s``. Idle: ``idle_w * (GPU-s in service - held GPU-s)``. A share of a GPU draws that
-    share. `busy_w` is the board's power limit, so the held part is an upper bound of what the GPUs drew; hosts,
-    switches and cooling are in neither. Both are integrals over states that last: a time shared by several
-    events adds nothing and is never divided by.
+    Held: ``busy_w * held GPU-s``, under a power cap ``power_cap_w * held GPU-s``. Idle: ``idle_w * (GPU-s in service -
+    held GPU-s)``. A share of a GPU draws that share. `busy_w` is the board's power limit, so the held part is an upper
+    bound of what the GPUs drew; hosts, switches and cooling are in neither. Both are integrals over states that last: a
+    time shared by several events adds nothing and is never divided by.
     """
-    held = held_gpu_s(run)
+    held, under_cap, capped_j = held_gpu_s(run), np.zeros(len(run.nodes)), np.zeros(len(run.nodes))
+    cap_w = run.column("segments", "power_cap_w").astype(float)
+    if not np.isnan(cap_w).all():
+        one = run.held
+        length = (run.column("segments", "end_s") - run.column("segments", "begin_s"))[one.segment]
+        time = np.where(np.isnan(cap_w[one.segment]), 0.0, one.milli / 1000.0 * length)
+        np.add.at(under_cap, one.node, time)
+        np.add.at(capped_j, one.node, time * np.nan_to_num(cap_w[one.segment]))
+    free = np.maximum(held - under_cap, 0.0)
     idle = np.maximum(capacity_gpu_s(run) - held, 0.0)
-    return tuple(  # type: ignore[return-value]
-        np.where(time > 0, time * run.column("nodes", f"{name}_w").astype(float), 0.0) / J_PER_KWH
-        for name, time in (("busy", held), ("idle", idle))
+    busy_j, idle_j = (
+        np.where(time > 0, time * run.column("nodes", f"{name}_w").astype(float), 0.0)
+        for name, time in (("busy", free), ("idle", idle))
     )
+    return (busy_j + capped_j) / J_PER_KWH, idle_j / J_PER_KWH
 
 
 def energy_kwh(run: Run) -> float | None:

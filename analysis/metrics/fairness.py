@@ -35,7 +35,7 @@ def rho(run: Run, n: str = "mean") -> np.ndarray:
     ``T_share = duration_s * max(1, gpus * n / N)``: how long the job would take on its 1/n share of the GPUs.
 
     - N: GPUs of the types that the job allows, all nodes. A share of at least its gang gives it no more than its gang.
-    - n: jobs in the system (from submit until they leave, waiting ones too, rejected ones not) that allow one of
+    - n: jobs in the system (from submit until they leave, waiting ones too, those turned away not) that allow one of
       these types, itself included. `n` says which: 'mean', the time average from its submit to its end; 'submit',
       right after all submissions of that instant; 'max', the most in its life.
     - `duration_s` is the recorded run time on the job's own gang. On mixed types it is that on the GPUs which the trace
@@ -59,7 +59,7 @@ def rho(run: Run, n: str = "mean") -> np.ndarray:
     rivals = (allowed.astype(np.int64) @ allowed.T.astype(np.int64)) > 0
     submit = run.column("jobs", "submit_s").astype(float)
     leave = np.where(np.isnan(run.column("jobs", "end_s")), run.window_s[1], run.column("jobs", "end_s"))
-    here = (run.jobs["state"] != "rejected").to_numpy() & (submit <= leave)
+    here = ~run.turned_away & (submit <= leave)
     for row in range(len(allowed)):
         mine = (wish == row) & here
         if mine.any() and allowed[row].any():

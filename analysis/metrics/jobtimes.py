@@ -157,11 +157,11 @@ def deadline_met(run: Run) -> pd.Series:
     """Whether each job met its deadline, ``end_s <= deadline_s`` (nullable boolean, a row a job).
 
     A job met it if it ran to its recorded end by then, whatever the trace calls that end (done, killed, failed:
-    the same work was replayed). It missed it if it was rejected, or is unfinished past it. Null where there is
+    the same work was replayed). It missed it if it was turned away, or is unfinished past it. Null where there is
     no deadline, the job does not count, or the run or its window ends before the deadline of an unfinished job.
     """
     deadline = run.column("jobs", "deadline_s")
-    missed = in_state(run, "rejected") | (in_state(run, "unfinished") & (deadline < whole_life(run).window_s[1]))
+    missed = run.turned_away | (in_state(run, "unfinished") & (deadline < whole_life(run).window_s[1]))
     known = ~np.isnan(deadline) & (finished(run) | missed)
     met = pd.array(np.where(known, lateness_s(run) <= 0, False), dtype="boolean")
     met[~known] = pd.NA

@@ -82,12 +82,11 @@ def capacity(run: Run) -> pd.DataFrame:
 def waiting(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """When jobs begin (+1) and cease (-1) to wait: time in s, row of the jobs table, int64 sign; in no order.
 
-    A job waits whenever it is there (from its submit until it leaves) and holds no GPUs. Rejected jobs, jobs
+    A job waits whenever it is there (from its submit until it leaves) and holds no GPUs. Jobs turned away, jobs
     submitted after the last event, and jobs that the horizon took off their GPUs do not wait.
     """
     submit, leave = run.column("jobs", "submit_s"), run.column("jobs", "end_s")
-    rejected = pc.equal(run.tables["jobs"]["state"], "rejected").to_numpy()
-    waits = np.flatnonzero(~rejected & (submit <= run.window_s[1]))
+    waits = np.flatnonzero(~run.turned_away & (submit <= run.window_s[1]))
     gone, job = waits[leave[waits] <= run.window_s[1]], run.segment_job  # a window may follow jobs beyond its end
     again = pc.not_equal(run.tables["segments"]["end_reason"], "horizon").to_numpy()
     parts = (

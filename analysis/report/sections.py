@@ -19,9 +19,10 @@ from analysis.run import Run
 from analysis.tables import notices, rule, speed_belief
 
 HEADLINES = (
-    "jobs", "jobs_finished", "jobs_rejected", "jobs_unfinished", "jct_mean_s", "jct_p50_s", "jct_p99_s", "queue_mean_s",
-    "bounded_slowdown_mean", "makespan_s", "utilisation_share", "goodput_share", "rho_mean", "unfair_share",
-    "jain_speed", "deadline_jobs", "deadline_met_share", "offered_load", "preemptions", "cost_usd", "energy_kwh",
+    "jobs", "jobs_finished", "jobs_rejected", "jobs_refused", "jobs_unfinished", "jct_mean_s", "jct_p50_s", "jct_p99_s",
+    "queue_mean_s", "bounded_slowdown_mean", "makespan_s", "utilisation_share", "goodput_share", "rho_mean",
+    "unfair_share", "jain_speed", "deadline_jobs", "deadline_met_share", "offered_load", "preemptions", "cost_usd",
+    "energy_kwh",
 )
 """Measures of the summary in its order."""
 ALWAYS = ("jct_mean_s", "cost_usd", "energy_kwh")

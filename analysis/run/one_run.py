@@ -17,6 +17,8 @@ from traces.errors import HetsimError, did_you_mean
 
 FINISHED = ("done", "killed", "failed")
 """States of jobs that ran to their recorded end."""
+TURNED_AWAY = ("rejected", "refused")
+"""States of jobs that left without having run: they could not, or were not let in. They count as gone on submission."""
 MOST_COMPARED = 20_000
 """Among more ids the nearest to a wrong one is not looked for: that takes longer than a user waits."""
 
@@ -111,6 +113,11 @@ class Run:
     def followed(self) -> tuple[Run, np.ndarray] | None:
         """`life`, where the jobs that count are followed to their end beyond the measuring window."""
         return self.life if self.info.get("window", {}).get("follow") else None
+
+    @cached_property
+    def turned_away(self) -> np.ndarray:
+        """bool [jobs]: left without having run."""
+        return pc.is_in(self.tables["jobs"]["state"], pa.array(TURNED_AWAY)).to_numpy()  # type: ignore[no-any-return]
 
     @cached_property
     def types(self) -> tuple[str, ...]:

@@ -52,6 +52,7 @@ class _Work(_Part):
 
 class _Settings(_Part):
     quotas: dict[str, Quota] | None = None
+    guarantees: dict[str, Quota] | None = None
 
 
 class _Timetable(_Part):
@@ -80,6 +81,7 @@ class RunJson(_Part):
     seed: Count | None = None
     one_type_gangs: bool = False
     sizes_gangs: bool = False
+    declares: list[str] = []
     start_s: Time
     end_s: Time
     decisions: Count | None = None

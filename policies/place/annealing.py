@@ -88,7 +88,9 @@ def anneal(
     graph: PlacementGraph, devices: Devices, *, starts: tuple[Schedule, ...] = (), seconds: float = np.inf,
     iterations: int = 20_000, seed: int = 0, eager: bool = False, order_share: float = ORDER_SHARE,
 ) -> Schedule:
-    """The best schedule met; never worse than the best of `starts`, of this graph and these devices.
+    """Simulated annealing of devices and order from quick placements: the best schedule met.
+
+    It is never worse than the best of `starts`, which are of this graph and these devices.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ def pesto(
     graph: PlacementGraph, devices: Devices, *, target: int = TARGET, seconds: float = 60.0, workers: int = 0,
     seed: int = 0, work_limit: float = np.inf,
 ) -> Schedule:
-    """Coarsen, solve, and run on the fine graph; see the module.
+    """Coarsen the graph, solve it as a constraint program, and run that on the fine graph; see the module.
 
     The solver starts from a short annealing of the coarsened graph. Of that start and of what it makes of it, each in
     its own order and in that of the critical path, the schedule is returned that is shortest on the fine graph.

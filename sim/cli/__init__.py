@@ -25,6 +25,7 @@ from sim.cli import (
     inputs,
     measuring,
     perf,
+    placing,
     recommend,
     report,
     reproduce,
@@ -116,6 +117,7 @@ app.callback()(_options)
 app.command()(run.run)
 app.command()(perf.perf)
 app.command()(recommend.recommend)
+app.command()(placing.place)
 app.command("policies")(schedulers.list_policies)
 app.command("check")(schedulers.check)
 app.command()(auditing.audit)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.cli import console, recommendinput, recommendtables
+from sim.cli import console, recommendinput, recommendtables, uncertainty
 from sim.cli.options import CLUSTER
 from sim.cli.recommendinput import Question
 from traces.errors import HetsimError
@@ -62,6 +62,13 @@ def recommend(
         help="GPU type on which a graph file's times were measured, where it does not say.")] = None,
     profiled_samples: Annotated[float | None, typer.Option(
         help="Samples of the minibatch that a graph file's times are of, where it does not say.")] = None,
+    uncertain: Annotated[str | None, typer.Option(
+        metavar="auto or ERROR", help="Speeds may be wrong, by so much in the mean (0.2, 20%; auto: the "
+        "calibration's): choose by what is expected, and say which profiling runs are worth their cost.")] = None,
+    profile: Annotated[str | None, typer.Option(
+        metavar="5usd", help="With --uncertain: profiling runs may cost so much.  [no limit]")] = None,
+    runs: Annotated[str | None, typer.Option(
+        help="With --uncertain: CSV file of what profiling runs measured: gpu_type, kind, seconds.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List models and GPU types that can be asked about.")] = False,
     out: Annotated[Path | None, typer.Option(
         "-o", "--out", help="New folder: recommendation.json, plans.parquet, front.png, stages.png.")] = None,
@@ -77,6 +84,7 @@ def recommend(
       hetsim recommend --model resnet50 -b 256 --cluster mixed --objective front --out resnet50
       hetsim recommend --model gpt3-13b -b 64 --gpus A100-80:32 --tensor 1,2,4,8 --recompute maybe --zero 0,1
       hetsim recommend --graph model.onnx -b 32 --gpus V100:8,T4:8 --keep 4xV100
+      hetsim recommend --model bert-large -b 64 --gpus T4:4,L4:4,A10:4 --iterations 50000 --uncertain auto
     """
     if list_methods:
         console.show(recommendtables.methods_table())
@@ -90,7 +98,11 @@ def recommend(
         tensor, micro_batches, schedules, recompute, zero, mixed, prices, seconds, evaluations, seed, calibration,
         measured, profiled_on, profiled_samples,
     )
+    doubt = uncertainty.check(uncertain, profile, runs, asked)
     request = recommendinput.request(asked)
+    if doubt is not None:
+        _uncertain(asked, doubt, request, out, json)
+        return
     if out is not None:
         recommendinput.check_folder(out)
     answer, found = _answer(asked, request)
@@ -103,6 +115,18 @@ def recommend(
             console.show(table)
     if answer["kept"] is False:
         console.say(answer["keep_reason"], style="bold yellow")
+
+
+def _uncertain(asked: Question, doubt: uncertainty.Doubt, request: Request, out: Path | None, json: bool) -> None:
+    """The plan and the runs where speeds may be wrong; there is nothing to draw of them."""
+    if out is not None:
+        raise HetsimError("nothing is written where speeds are uncertain", got=f"--out {out}", allowed="--json")
+    said = uncertainty.answer(asked, doubt, request)
+    if json:
+        console.show_json(said)
+        return
+    for table in uncertainty.tables(said):
+        console.show(table)
 
 
 def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -165,7 +165,7 @@ def limits(asked: Question) -> Limits:
     from policies.recommend.request.objective import Limits
 
     times_best, time_s = _within(asked.within) if asked.within is not None else (None, None)
-    usd = _usd(asked.budget) / (asked.iterations or 1) if asked.budget is not None else None
+    usd = usd_of(asked.budget, "--budget") / (asked.iterations or 1) if asked.budget is not None else None
     return Limits(times_best, time_s, usd)
 
 
@@ -178,16 +178,18 @@ def _within(text: str) -> tuple[float | None, float | None]:
     return (value, None) if match[3][0] == "x" else (None, value * UNITS_S[match[3]])
 
 
-def _usd(text: str) -> float:
+def usd_of(text: str, option: str) -> float:
+    """`3usd` as a number."""
     match = re.fullmatch(NUMBER + r"\s*usd", text.strip(), re.ASCII | re.IGNORECASE)
     value = float(f"{match[1]}e{match[2] or 0}") if match else 0.0
     if not 0 < value < math.inf:
-        raise refused("not a budget", "--budget", text, "an amount with its currency, as 3usd (others: give --prices "
+        raise refused("not a budget", option, text, "an amount with its currency, as 3usd (others: give --prices "
                       "in USD)")
     return value
 
 
 def _space(asked: Question, schedules: tuple[str, ...]) -> Space:
+    from policies.recommend.methods import reorders
     from policies.recommend.request.request import Space
     from sim.performance.iteration import SCHEDULES
 
@@ -202,7 +204,7 @@ def _space(asked: Question, schedules: tuple[str, ...]) -> Space:
     return Space(
         micro_batches=counts(asked.micro_batches, "--micro-batches"), schedules=("", *schedules[1:]),
         tensor=counts(asked.tensor, "--tensor", most=1024), recompute=RECOMPUTE[asked.recompute],
-        zero=counts(asked.zero, "--zero", 0, 3), mixed=asked.mixed, orders="branches" in asked.methods,
+        zero=counts(asked.zero, "--zero", 0, 3), mixed=asked.mixed, orders=any(map(reorders, methods(asked))),
     )
 
 
@@ -239,20 +241,21 @@ def _gpus(asked: Question) -> tuple[Any, list[GpuType], list[int], list[int]]:
     return None, types, [n for _, n in found], _sizes(asked, types, [NODE_GPUS] * len(types))
 
 
-def type_counts(text: str) -> list[tuple[GpuType, int]]:
-    """`V100:16,T4` as types and counts."""
+def type_counts(text: str, default: int = RENTED) -> list[tuple[GpuType, int]]:
+    """`V100:16,T4` as types and counts; `default` where none is given."""
     from sim.hardware.gputypes import gpu_type
 
     found: dict[str, tuple[GpuType, int]] = {}
     for one in text.split(","):
         match = re.fullmatch(r"\s*([\w.-]+)\s*(?::\s*(\d{1,12}))?\s*", one, re.ASCII)
-        if match is None or not 1 <= int(match[2] or RENTED) <= MOST_GPUS:
+        if match is None or not 1 <= int(match[2] or default) <= MOST_GPUS:
             raise refused("not GPUs", "--gpus", one.strip(), f"TYPE:COUNT or TYPE, by commas; a count from 1 to "
-                          f"{MOST_GPUS:,}", "V100:16,T4 are 16 V100 and as many T4 as are worth renting, up to 64.")
+                          f"{MOST_GPUS:,}", "V100:16,T4 are 16 V100 and "
+                          + (f"as many T4 as are worth renting, up to {RENTED}." if default == RENTED else "one T4."))
         gpu = gpu_type(match[1])
         if gpu.name in found:
             raise refused("a GPU type is named twice", "--gpus", gpu.name, "each type once", "Add up its counts.")
-        found[gpu.name] = gpu, int(match[2] or RENTED)
+        found[gpu.name] = gpu, int(match[2] or default)
     return list(found.values())
 
 

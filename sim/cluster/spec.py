@@ -178,6 +178,11 @@ class Ledger:
         """Return what `take` took."""
         give(gpus, milli, self.free_milli, self.idle, self.type_idle, self.gpu_node, self.node_type)
 
+    def count_by_type(self, gpus: np.ndarray) -> dict[int, int]:
+        """How many of some GPUs are of each type, for the types among them."""
+        counts = np.bincount(self.node_type[self.gpu_node[gpus]])
+        return {t: n for t, n in enumerate(counts.tolist()) if n}
+
     def node_down(self, node: int) -> None:
         """Take a node out of service; the caller has freed all of its GPUs first."""
         span = slice(self.cluster.node_first[node], self.cluster.node_first[node + 1])

@@ -25,12 +25,11 @@ import numpy as np
 
 from sim.cluster.nodesteps import Change, counted, known_type, net
 from sim.cluster.spec import ClusterError, ClusterSpec
+from sim.cluster.tenants import NO_QUOTA, is_plain, named_queue
 from sim.settings.config import EngineConfig
 from sim.settings.values import ConfigError
 from traces.machines.capacity import Capacity
 from traces.machines.own_tables import read_capacity, read_outages
-
-NO_QUOTA = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +129,7 @@ def make_timetable(
     ConfigError
         A quota for a virtual cluster that the trace does not have, or two.
     """
-    fixed = _fixed_quotas(config, vc_names)
+    fixed = _fixed_quotas(config, vc_names, cluster)
     capacity = None if config.capacity is None else read_capacity(config.capacity)
     notes: list[str] = []
     changes: list[Change] = []
@@ -192,15 +191,11 @@ def _digest(path: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
 
 
-def _fixed_quotas(config: EngineConfig, vc_names: tuple[str, ...]) -> dict[int, int]:
-    """Quotas of the settings, by virtual cluster, in GPUs."""
+def _fixed_quotas(config: EngineConfig, vc_names: tuple[str, ...], cluster: ClusterSpec) -> dict[int, int]:
+    """Plain quotas of the settings, by virtual cluster, in GPUs; those by type and of outer queues are the tenants'."""
     for name in config.quotas:
-        if name not in vc_names:
-            raise ConfigError(
-                "a quota names a virtual cluster that the trace does not have", where="setting 'quotas'", got=name,
-                allowed=", ".join(vc_names[:20]),
-            )
-    return {vc_names.index(name): gpus for name, gpus in config.quotas.items()}
+        named_queue(name, vc_names, cluster, "quota")
+    return {vc_names.index(name): gpus for name, gpus in config.quotas.items() if is_plain(name, vc_names)}
 
 
 def _changing_quotas(

@@ -17,6 +17,7 @@ import numpy as np
 
 from sim.api import HetsimError, IllegalDecisionError, Policy, PolicyError, View
 from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.tenants import TenantLedger
 from sim.cluster.timetable import Timetable
 from sim.engine.clock import LATE, Clock
 from sim.engine.desk import MAX_IN_VAIN, Desk
@@ -49,6 +50,7 @@ class Engine:
         ledger: Ledger,
         timetable: Timetable,
         *,
+        tenants: TenantLedger | None = None,
         seed: int = 0,
         on_progress: Callable[[int, float], None] | None = None,
     ) -> None:
@@ -60,8 +62,8 @@ class Engine:
         self._timetable, self._quota = timetable, dict(timetable.quotas_at(0))
         for vc, milli in self._quota.items():
             view.vc_left[vc] = milli
-        self._book = JobBook(trace, truth, config, recorder, view, ledger)
-        self._referee = Referee(trace, cluster, policy, truth, view, ledger, self._book.vc_left, timetable)
+        self._book = JobBook(trace, truth, config, recorder, view, ledger, tenants)
+        self._referee = Referee(trace, cluster, policy, truth, view, ledger, self._book.vc_left, timetable, tenants)
         self._desk = Desk(
             trace, cluster, policy, truth, config, view, ledger, self._clock, self._queue, self._book, self._referee,
             on_finish=self._on_finish, enqueue=self._enqueue, leave=self._leave, ask=self._ask,

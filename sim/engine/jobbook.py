@@ -6,6 +6,7 @@ import numpy as np
 
 from sim.api import Plan, View
 from sim.cluster.spec import Ledger
+from sim.cluster.tenants import TenantLedger
 from sim.engine.terms import Agreed
 from sim.results.recorder import Recorder
 from sim.settings.config import EngineConfig
@@ -21,9 +22,11 @@ class JobBook:
     """
 
     def __init__(
-        self, trace: Trace, truth: Truth, config: EngineConfig, recorder: Recorder, view: View, ledger: Ledger
+        self, trace: Trace, truth: Truth, config: EngineConfig, recorder: Recorder, view: View, ledger: Ledger,
+        tenants: TenantLedger | None = None,
     ) -> None:
         n = len(trace)
+        self._tenants = tenants
         self._config, self._recorder, self._view, self._ledger, self._truth = config, recorder, view, ledger, truth
         self._num_gpus, self._asked_milli = trace.num_gpus.tolist(), trace.gpu_milli.tolist()
         self._milli = list(self._asked_milli)
@@ -83,7 +86,7 @@ class JobBook:
         self._worked[row] = 0.0
         self._begin_segment(row, now_s, overhead, rate)
         view.slots_gpu[row] = gpus.size * milli / 1000.0
-        self._charge(row, gpus.size * milli)
+        self._charge(row, gpus, milli)
         self._hold(row, gpus)
         count = len(self.gpus)
         if count == len(self._running):
@@ -160,16 +163,21 @@ class JobBook:
         view.slots[first : first + n] = gpus
         view.slot_n[row] = n
 
-    def _charge(self, row: int, milli: int) -> None:
-        """Count what a job takes (or gives back) against its virtual cluster."""
+    def _charge(self, row: int, gpus: np.ndarray, milli: int) -> None:
+        """Count what a job takes of each GPU (or, negative, gives back) against its virtual cluster."""
         vc = self._vc[row]
-        self.vc_left[vc] -= milli
+        self.vc_left[vc] -= gpus.size * milli
         self._view.vc_left[vc] = self.vc_left[vc]
+        if self._tenants is not None:
+            for gpu_type, count in self._ledger.count_by_type(gpus).items():
+                self._tenants.take(row, gpu_type, count * milli)
 
     def change_quota(self, vc: int, by_milli: int) -> None:
         """A virtual cluster's quota grows, or shrinks: below what runs, what it may take becomes negative."""
         self.vc_left[vc] += by_milli
         self._view.vc_left[vc] = self.vc_left[vc]
+        if self._tenants is not None:
+            self._tenants.change_ceiling(vc, by_milli)
 
     # -- end ----------------------------------------------------------------------------------------------------------
 
@@ -210,7 +218,7 @@ class JobBook:
         milli = self._milli[row]
         gpus = self.gpus.pop(row)
         self._ledger.give(gpus, milli)
-        self._charge(row, -gpus.size * milli)
+        self._charge(row, gpus, -milli)
         self._record(row, now_s, gpus, worked, max(0.0, self.done[row] + worked - kept), why)
         view = self._view
         self.done[row], self._ended_by[row] = kept, why
@@ -234,9 +242,9 @@ class JobBook:
         if self._terms or self._leases:
             agreed, until_s = self._terms.get(row), self._leases.get(row, np.nan)
             if agreed is not None:
-                self._recorder.terms(agreed.batch_size, agreed.cap_w, agreed.power_w, until_s)
+                self._recorder.terms(agreed.batch_size, agreed.cap_w, until_s)
             elif not np.isnan(until_s):
-                self._recorder.terms(0, 0.0, np.nan, until_s)
+                self._recorder.terms(0, 0.0, until_s)
         if view.by_type_s is not None:
             view.by_type_s[row, np.unique(self._ledger.node_type[self._ledger.gpu_node[gpus]])] += now_s - begin
         self._held[row] += now_s - begin

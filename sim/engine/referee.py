@@ -9,6 +9,7 @@ import numpy as np
 
 from sim.api import IllegalDecisionError, Placement, Policy, View
 from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.tenants import NO_QUOTA, Tenants
 from sim.cluster.timetable import Timetable, ahead
 from sim.kernels.ledger import type_bits, whole_workers
 from sim.workload.progress import Truth
@@ -45,18 +46,21 @@ class Referee:
         ledger: Ledger,
         vc_left: list[int],
         timetable: Timetable,
+        tenants: Tenants | None = None,
     ) -> None:
         self._trace, self._cluster, self._policy, self._truth = trace, cluster, policy, truth
-        self._ledger, self._vc_left = ledger, vc_left
+        self._ledger, self._vc_left, self._tenants = ledger, vc_left, tenants
         # Columns as lists: reading one number from a list is three times as fast as from an array.
         self._num_gpus, self._milli = trace.num_gpus.tolist(), trace.gpu_milli.tolist()
         self._worker, self._mask = trace.worker_gpus.tolist(), view.jobs.types.tolist()
         self._vc = view.jobs.vc.tolist()
         self._timetable, self.step, self._sizes_gangs = timetable, 0, policy.sizes_gangs
+        self._bounded = policy.sizes_gangs and bool(trace.min_gpus.any() or trace.max_gpus.any())
         self._possible_at = [-1] * len(trace)
         # Of each virtual cluster, and of each kind of gang.
         self._quota = {vc: Limit(timetable.quota(vc), timetable.time_s) for vc in timetable.quotas}
         self._widest_of: dict[tuple[int, int, int], Limit] = {}
+        self._within_of: dict[tuple[int, int, int, int], Limit] = {}
 
     def where(self, now_s: float, row: int | None = None) -> str:
         """Time, policy and job, as messages open."""
@@ -94,19 +98,37 @@ class Referee:
             together, so = (f", {worker} at a time on a node", " that lie so") if worker > 1 else ("", "")
             return (f"asks for {asked} slots of {milli / 1000:g} GPU on {wish}{together}; the cluster has {at_most}"
                     f"{widest.most[self.step]}{so}{since}")
+        if self._tenants is not None and (short := self._beyond_ceilings(row, need, mask, milli, lying)):
+            return short
         self._possible_at[row] = self.step
         return ""
 
-    def _widest(self, mask: int, milli: int, worker: int) -> Limit:
-        """Slots of the widest gang that one allowed type of the (empty) cluster holds."""
+    def _beyond_ceilings(self, row: int, need: int, mask: int, milli: int, worker: int) -> str:
+        """Why the ceilings of its queue and of those around it never allow a job, or an empty string."""
+        assert self._tenants is not None
+        vc = self._vc[row]
+        within = self._within_of.get((vc, mask, milli, worker))
+        if within is None:
+            most = self._tenants.most_milli(vc, fixed_only=vc in self._quota)
+            within = self._within_of[vc, mask, milli, worker] = self._widest(mask, milli, worker, most)
+        if need <= within.most[self.step]:
+            return ""
+        wish, at_most = self._trace.gpu_type[row] or "any one type", within.most[self.step] * milli / 1000
+        return (f"asks for {self._num_gpus[row] * milli / 1000:g} GPUs on {wish}; quotas by GPU type, or of the queues "
+                f"around {self._tenants.names[vc]!r}, allow at most {at_most:g}{within.since(self.step)[1]}")
+
+    def _widest(self, mask: int, milli: int, worker: int, most_milli: list[int] | None = None) -> Limit:
+        """Slots of the widest gang that one allowed type of the (empty) cluster holds, within `most_milli` of each."""
         slots = self._cluster.node_gpus.astype(np.int64) // worker * worker
         slots *= 1000 // milli if worker == 1 else 1
-        there = [self._timetable.slots(np.where(self._cluster.node_type == t, slots, 0))
+        most = [NO_QUOTA] * len(self._cluster.types) if most_milli is None else most_milli
+        there = [np.minimum(self._timetable.slots(np.where(self._cluster.node_type == t, slots, 0)),
+                            most[t] // milli // worker * worker)
                  for t in range(len(self._cluster.types)) if mask >> t & 1]
         return Limit(np.max(there, axis=0), self._timetable.time_s)
 
     def check(self, now_s: float, row: int, placement: Placement, milli: int) -> None:
-        """A gang is whole, of allowed types, of one type unless a plan says otherwise, and within its quota.
+        """A gang is whole, of allowed types, of one type unless a plan says otherwise, and within quotas.
 
         `milli`: the share that it takes of each GPU.
 
@@ -119,6 +141,8 @@ class Referee:
             self._refuse("a placement is a non-empty int32 array of GPU numbers", now_s, row, gpus)
         if not self._policy.sizes_gangs and gpus.size != self._num_gpus[row]:
             self._refuse("a gang starts whole", now_s, row, gpus.size, self._num_gpus[row])
+        if plan is None and self._bounded:
+            self._check_size(now_s, row, gpus.size)
         bits = type_bits(gpus, self._ledger.gpu_node, self._ledger.node_type)
         if bits < 0:
             self._refuse("no such GPU", now_s, row, gpus.tolist(), f"0 to {self._cluster.num_gpus - 1}")
@@ -139,6 +163,27 @@ class Referee:
         wanted, left = gpus.size * milli, self._vc_left[self._vc[row]]
         if wanted > left:
             self._refuse("the virtual cluster's quota is used up", now_s, row, f"{wanted} milli", f"{left} milli")
+        if self._tenants is not None:
+            self._check_ceilings(now_s, row, gpus, milli)
+
+    def _check_ceilings(self, now_s: float, row: int, gpus: np.ndarray, share: int) -> None:
+        """No queue, neither the job's nor one around it, comes to hold more of a type, or in all, than its quota."""
+        assert self._tenants is not None
+        milli = {t: n * share for t, n in self._ledger.count_by_type(gpus).items()}
+        over = self._tenants.over(self._vc[row], milli)
+        if over is None:
+            return
+        queue, column, left = over
+        names = [*(t.name for t in self._cluster.types), "any type"]
+        self._refuse(f"the quota of queue {self._tenants.names[queue]!r} on {names[column]} is used up", now_s, row,
+                     f"{milli.get(column, sum(milli.values()))} milli", f"{left} milli")
+
+    def _check_size(self, now_s: float, row: int, gpus: int) -> None:
+        """A gang whose size the policy chooses keeps to what its job says of sizes."""
+        low, high = int(self._trace.min_gpus[row]), int(self._trace.max_gpus[row])
+        if gpus < low or 0 < high < gpus:
+            allowed = f"{low} to {high}" if low and high else f"{low} or more" if low else f"up to {high}"
+            self._refuse("the job does not run on so many GPUs", now_s, row, gpus, allowed)
 
     def _check_plan(self, now_s: float, row: int, placement: Placement) -> None:
         """Each part's GPUs are of the type that the plan names, and of a type that the job's own wish allows."""

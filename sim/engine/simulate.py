@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sim.api import HetsimError, Policy, PolicyError
+from sim.api import DECLARED, HetsimError, Policy, PolicyError
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.timetable import make_timetable
 from sim.engine.engine import Engine
 from sim.engine.outcome import described
-from sim.engine.viewsetup import make_view, virtual_clusters
+from sim.engine.viewsetup import make_view, tenants_of, virtual_clusters
 from sim.results import schema
 from sim.results.recorder import Recorder, jobs_table, nodes_table, write_run
 from sim.settings.config import EngineConfig
@@ -102,8 +102,10 @@ def simulate(
     ledger, recorder = Ledger(cluster), Recorder()
     first_s, last_s = float(trace.submit_s[0]), float(trace.submit_s[-1])
     timetable = make_timetable(cluster, virtual_clusters(trace)[0], config, first_s, last_s)
+    tenants = tenants_of(trace, cluster, config, policy, timetable)
     view = make_view(
-        trace, cluster, ledger, truth, config, policy, timetable, performance=performance, estimate_s=estimate_s
+        trace, cluster, ledger, truth, config, policy, timetable, performance=performance, estimate_s=estimate_s,
+        tenants=tenants,
     )
     try:
         policy.prepare(view)
@@ -113,7 +115,8 @@ def simulate(
         where = f"policy {policy.name!r}"
         raise PolicyError("the policy failed to prepare", where=where, got=described(error)) from error
     engine = Engine(
-        trace, cluster, policy, truth, config, recorder, view, ledger, timetable, seed=seed, on_progress=on_progress
+        trace, cluster, policy, truth, config, recorder, view, ledger, timetable, tenants=tenants, seed=seed,
+        on_progress=on_progress,
     )
     with _collector_off():
         outcome = engine.run()
@@ -161,6 +164,7 @@ def simulate(
         "seed": seed,
         "one_type_gangs": not policy.sizes_gangs,
         "sizes_gangs": policy.sizes_gangs,
+        "declares": [word for word in DECLARED if getattr(policy, word)],
         "start_s": float(trace.submit_s[0]),
         "end_s": outcome.last_s,
         "decisions": outcome.decisions,

@@ -1,4 +1,4 @@
-"""Terms of a placement: share, batch size and power cap, what they cost a job and what they make its GPUs draw.
+"""Terms of a placement: share, batch size and power cap, and what they make of a job's rate.
 
     rate  =  rate of whole GPUs at the batch  ×  share  ×  speed under the cap  ×  progress of an iteration
 
@@ -21,7 +21,7 @@ import numpy as np
 from sim.api import Placement, Policy, View
 from sim.cluster.spec import WHOLE, ClusterSpec
 from sim.hardware.gputypes import HardwareError
-from sim.hardware.powercaps import capped
+from sim.hardware.powercaps import speed_under
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 
@@ -38,7 +38,7 @@ class Agreed:
     milli : share of each slot's GPU.
     rate : work a second, without neighbours.
     per_iteration : work that an iteration brings on whole GPUs, times the share.
-    batch_size, cap_w, power_w : as segments say them; NaN or 0 where the placement says nothing.
+    batch_size, cap_w : as segments say them; 0 where the placement says nothing.
     memory_gib : float64 [slots], what each slot needs of its GPU's memory; NaN where that is unknown.
     """
 
@@ -47,7 +47,6 @@ class Agreed:
     per_iteration: float
     batch_size: int
     cap_w: float
-    power_w: float
     memory_gib: np.ndarray | None
 
 
@@ -82,14 +81,12 @@ class Terms:
             rate = worth * self._truth.rate_at(row, placement.gpus, placement.plan, batch)
         part = milli / own
         rate *= min(part, 1.0) if self._truth.mode == "recorded" else part
-        power_w = np.nan
         if placement.cap_w:
-            speed, power_w = self._cap(row, placement)
-            rate *= speed
+            rate *= self._speed(row, placement)
         memory = None
         if milli < WHOLE and self._policy.shares_gpus:
             memory = self._memory(row, placement, milli, batch)
-        return Agreed(milli, rate, worth * part, placement.batch_size, placement.cap_w, power_w, memory)
+        return Agreed(milli, rate, worth * part, placement.batch_size, placement.cap_w, memory)
 
     def _whole_number(self, row: int, what: str, value: Any, low: int, high: int) -> int:
         """A number of a placement; 0: it says nothing."""
@@ -114,17 +111,18 @@ class Terms:
         noise = self._config.gradient_noise * own
         return batch, batch / own * (noise + own) / (noise + batch)
 
-    def _cap(self, row: int, placement: Placement) -> tuple[float, float]:
-        """Speed under the cap, that of the slowest type, and the mean power of a GPU of the gang."""
+    def _speed(self, row: int, placement: Placement) -> float:
+        """Speed under the cap, that of the slowest type of the gang."""
         if not self._policy.caps_power:
             self._refuse("the policy caps power without declaring caps_power = True", row, placement.cap_w)
-        types = self._cluster.gpu_type[placement.gpus]
+        types = np.unique(self._cluster.gpu_type[placement.gpus]).tolist()
+        speed = 0.0
         try:
-            under = {t: capped(self._cluster.types[t], float(placement.cap_w)) for t in np.unique(types).tolist()}
+            speed = min(speed_under(self._cluster.types[t], float(placement.cap_w)) for t in types)
         except (HardwareError, TypeError, ValueError) as error:
             self._refuse("a power cap that cannot be set", row, getattr(error, "got", placement.cap_w),
                          getattr(error, "allowed", "") or str(error))
-        return min(c.speed for c in under.values()), float(np.mean([under[t].power_w for t in types.tolist()]))
+        return speed
 
     def _memory(self, row: int, placement: Placement, milli: int, batch: int) -> np.ndarray:
         """Memory of each slot, which the GPU has beside its other jobs (or, in isolated slices, the slice alone)."""

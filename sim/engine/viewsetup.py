@@ -7,6 +7,7 @@ import pandas as pd
 
 from sim.api import Jobs, Policy, PolicyError, View
 from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.tenants import TenantLedger, is_plain, make_tenants
 from sim.cluster.timetable import Timetable
 from sim.performance import Performance
 from sim.performance.throughput import Throughput
@@ -14,6 +15,12 @@ from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 from traces.columns import BY_NAME
 from traces.trace import Trace
+
+AS_SUBMITTED = (
+    "user", "group", "recurrence", "deadline_s", "priority", "cpus", "memory_gib", "min_gpus", "max_gpus", "model",
+    "batch_size", "min_batch_size", "max_batch_size",
+)
+"""Columns that a policy sees as they are in the trace. What is known only afterwards is in none of them."""
 
 
 def make_view(
@@ -27,6 +34,7 @@ def make_view(
     *,
     performance: Performance | None = None,
     estimate_s: np.ndarray | None = None,
+    tenants: TenantLedger | None = None,
 ) -> View:
     """Build the view of a run. Before the run begins, `vc_left` is the largest quota that each virtual cluster has.
 
@@ -49,9 +57,8 @@ def make_view(
         types=_type_masks(trace, cluster, truth, policy.sizes_gangs),
         vc=vc,
         vc_names=names,
-        user=trace.user,
-        model=trace.model,
-        batch_size=trace.batch_size,
+        deadline_kind=_deadline_kinds(trace),
+        **{name: _whole(getattr(trace, name)) for name in AS_SUBMITTED},
     )
     view = View(
         jobs,
@@ -64,6 +71,7 @@ def make_view(
             performance, cluster, trace.model.tolist(), trace.batch_size.tolist(), trace.gpu_milli.tolist()
         ) if policy.needs_throughput else None,
         reference_rate=truth.reference_rate if policy.needs_throughput else None,
+        tenants=None if tenants is None else tenants.reading(),
     )  # fmt: skip
     view.declare(policy)
     for index in timetable.quotas:
@@ -77,13 +85,41 @@ def virtual_clusters(trace: Trace) -> tuple[tuple[str, ...], np.ndarray]:
     return tuple(names.tolist()), vc.astype(np.int32)
 
 
+def tenants_of(
+    trace: Trace, cluster: ClusterSpec, config: EngineConfig, policy: Policy, timetable: Timetable
+) -> TenantLedger | None:
+    """The queues of a run; None where the policy knows no tenants: plain quotas then are all that binds.
+
+    Raises
+    ------
+    ConfigError
+        Guarantees or quotas that do not fit each other, the trace or the cluster.
+    PolicyError
+        Quotas by GPU type or of outer queues, under a policy that knows no tenants.
+    """
+    if not policy.knows_tenants and not config.guarantees and not config.quotas:
+        return None
+    names, vc = virtual_clusters(trace)
+    tenants = make_tenants(cluster, names, vc, config, dict(timetable.quotas_at(0)))
+    if policy.knows_tenants:
+        return tenants
+    for name in config.quotas:
+        if not is_plain(name, names):
+            raise PolicyError(
+                "the policy knows no tenants: it keeps to quotas of virtual clusters only",
+                where=f"policy {policy.name!r}, setting 'engine.quotas'", got=name,
+                allowed="virtual clusters with no queue in them, without a GPU type",
+                todo="Take a policy that knows tenants, such as capacity.",
+            )
+    return None
+
+
 def _check_needs(
     trace: Trace, policy: Policy, truth: Truth, performance: Performance | None, estimate_s: np.ndarray | None
 ) -> None:
     where = f"policy {policy.name!r}, trace {trace.provenance.source}"
     for column in policy.needs_columns:
-        default = BY_NAME[column].default
-        if all(v == default or v is None or v != v for v in getattr(trace, column).tolist()):  # noqa: PLR0124 - NaN
+        if not BY_NAME[column].said(getattr(trace, column)):
             raise PolicyError(f"the policy needs column {column!r}, which this trace does not have", where=where)
     if policy.needs_performance and performance is None:
         raise PolicyError(
@@ -95,6 +131,24 @@ def _check_needs(
         raise PolicyError("the policy needs throughputs, and this run gives no belief of speed", where=where)
     if policy.needs_estimates and estimate_s is None:
         raise PolicyError("the policy needs run-time estimates, and this run gives none", where=where)
+
+
+def _whole(column: np.ndarray) -> np.ndarray:
+    """The column, read-only. Numbers lie side by side, even one that all jobs share: kernels expect that layout."""
+    column = column if column.dtype == object else np.ascontiguousarray(column)
+    column.flags.writeable = False
+    return column
+
+
+def _deadline_kinds(trace: Trace) -> np.ndarray:
+    """'strict' or 'soft' for each job with a deadline, '' for the others: the blank kind is strict."""
+    kind = trace.deadline_kind
+    bound = ~np.isnan(trace.deadline_s)
+    if not bound.any():
+        return kind
+    kinds = np.where(bound & (kind == ""), "strict", kind).astype(object)
+    kinds.flags.writeable = False
+    return kinds
 
 
 def _type_masks(trace: Trace, cluster: ClusterSpec, truth: Truth, sizes_gangs: bool) -> np.ndarray:

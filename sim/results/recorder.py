@@ -42,7 +42,7 @@ class Recorder:
         self._gpu_ids, self._gpu_end = array("i"), array("q")
         self._now, self._counts = array("d"), array("i")
         self._plans: list[tuple[int, float, Plan, float]] = []
-        self._terms: dict[int, tuple[int, float, float, float]] = {}
+        self._terms: dict[int, tuple[int, float, float]] = {}
 
     def segment(
         self,
@@ -70,9 +70,9 @@ class Recorder:
         self._gpu_ids.frombytes(gpus.tobytes())
         self._gpu_end.append(len(self._gpu_ids))
 
-    def terms(self, batch_size: int, cap_w: float, power_w: float, lease_until_s: float) -> None:
+    def terms(self, batch_size: int, cap_w: float, lease_until_s: float) -> None:
         """What the last segment was on besides GPUs; 0 or NaN where nothing was said."""
-        self._terms[len(self._row) - 1] = batch_size, cap_w, power_w, lease_until_s
+        self._terms[len(self._row) - 1] = batch_size, cap_w, lease_until_s
 
     def decision(self, now_s: float, queued: int, running: int, started: int, stopped: int) -> None:
         """One policy call."""
@@ -119,8 +119,8 @@ class Recorder:
         )
 
     def _terms_columns(self) -> dict[str, pa.Array]:
-        """Batch, cap, power and lease of each segment; null where nothing was said."""
-        names, found = ("batch_size", "power_cap_w", "power_w", "lease_until_s"), {}
+        """Batch, cap and lease of each segment; null where nothing was said."""
+        names, found = ("batch_size", "power_cap_w", "lease_until_s"), {}
         at = np.fromiter(self._terms, dtype=np.int64, count=len(self._terms))
         said = np.array(list(self._terms.values()), dtype=np.float64).reshape(-1, len(names))
         for i, name in enumerate(names):
@@ -217,6 +217,7 @@ def jobs_table(
             },
             "deadline_s": pa.array(trace.deadline_s, pa.float64(), from_pandas=True),
             "priority": trace.priority,
+            **{name: getattr(trace, name) for name in ("min_batch_size", "max_batch_size", "min_gpus", "max_gpus")},
             "first_start_s": pa.array(first_start_s, pa.float64(), from_pandas=True),
             "end_s": pa.array(end_s, pa.float64(), from_pandas=True),
             "work_total": pa.array(work_total, pa.float64(), from_pandas=True),

@@ -38,6 +38,9 @@ __all__ = [
 ]
 
 
+_GPUS_BY_NAME = "name = GPUs, an integer from 0 to 1,000,000,000, for each virtual cluster"
+
+
 class EngineConfig(Settings):
     """How the cluster behaves while it runs jobs."""
 
@@ -82,8 +85,11 @@ class EngineConfig(Settings):
         None, "stop this long after the first submission; left out: run to the end",
         unit="s", gt=0, le=MAX_TIME_S)
     quotas: dict[str, Annotated[int, Field(ge=0, le=10**9)]] = setting(
-        {}, "GPUs that each virtual cluster may hold at once; not listed: no limit", unit="GPU",
-        allowed="name = GPUs, an integer from 0 to 1,000,000,000, for each virtual cluster")
+        {}, "GPUs that each virtual cluster may hold at once; not listed: no limit. Also of one type (name@V100), or "
+        "of all virtual clusters in a queue (org, of org/team)", unit="GPU", allowed=_GPUS_BY_NAME)
+    guarantees: dict[str, Annotated[int, Field(ge=0, le=10**9)]] = setting(
+        {}, "GPUs that each virtual cluster is promised, by names as for quotas: idle ones may be lent to others until "
+        "it claims them; kept by policies that know tenants", unit="GPU", allowed=_GPUS_BY_NAME)
     capacity: str | None = setting(
         None, "file of GPUs over time, time_s,vc,gpu_type,gpus: nodes that go and come and, where vc is given, quotas; "
         "left out: all nodes are there", file=True, min_length=1)
@@ -251,8 +257,9 @@ def load_config(path: str | Path | None = None, overrides: Mapping[str, Any] | N
     path : path, optional
         File with the sections [run], [policy] and [engine], each optional.
     overrides : mapping, optional
-        Values that win over the file: `seed`, `policy.NAME`, `engine.NAME`, `engine.quotas.VC`, `read.NAME`,
-        `gpu_types.NAME`, `assign_with.NAME` (`run.seed` is the same as `seed`). A value of None counts as not given.
+        Values that win over the file: `seed`, `policy.NAME`, `engine.NAME`, `engine.quotas.VC`,
+        `engine.guarantees.VC`, `read.NAME`, `gpu_types.NAME`, `assign_with.NAME` (`run.seed` is the same as `seed`).
+        A value of None counts as not given.
 
     Raises
     ------
@@ -331,7 +338,8 @@ def _put(data: dict[str, Any], name: str, value: Any) -> None:
     if not dot or section not in _SECTIONS:
         data[name] = value
         return
-    steps = [_SECTIONS[section], *(rest.split(".", 1) if rest.startswith("quotas.") else [rest])]
+    by_name = rest.startswith(("quotas.", "guarantees."))
+    steps = [_SECTIONS[section], *(rest.split(".", 1) if by_name else [rest])]
     for step in steps[:-1]:
         data = data.setdefault(step, {})
         if not isinstance(data, dict):

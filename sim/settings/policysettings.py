@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from collections.abc import Mapping
+from dataclasses import MISSING, field
 from typing import Any
 
 import numpy as np
@@ -32,14 +33,26 @@ def param(
     return field(default=default, metadata={"unit": unit, "help": help, "choices": choices, **bounds})
 
 
-def read_setting(value: Any, setting: Any, where: str) -> Any:
-    """A setting's value as the type of its default.
+def read_settings(given: Mapping[str, Any], known: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values of the settings that were given, of those that are `known` (name -> dataclass field).
 
     Raises
     ------
     PolicyError
-        It is not of that type, out of bounds, or not among the choices.
+        An unknown name, or a value that is not of the default's type, out of bounds, or not among the choices.
     """
+    values = {}
+    for name, value in given.items():
+        if name not in known:
+            raise PolicyError("unknown setting", where=where, got=name, allowed=", ".join(known) or "none",
+                              todo=did_you_mean(name, known))
+        assert known[name].default is not MISSING
+        values[name] = _read(value, known[name], f"{where}, setting {name!r}")
+    return values
+
+
+def _read(value: Any, setting: Any, where: str) -> Any:
+    """One setting's value as the type of its default."""
     default, choices = setting.default, setting.metadata["choices"]
     kind = type(default)
     if isinstance(value, str) and kind is bool:

@@ -90,6 +90,11 @@ MUTATIONS = [
         lambda r: r.info.update(settings={"quotas": {"x": 2}}),
         "at 0 s: virtual cluster 'x' holds 2500 milli of 2000",
     ),
+    (
+        "queues keep to their quotas by type and in all",
+        lambda r: r.info.update(settings={"quotas": {"x@V100": 1}}),
+        "at 0 s: queue 'x' holds 2000 milli on V100 of 1000",
+    ),
     ("slots agree with nodes", lambda r: _set(r.stretch("b"), nodes=[0]), "job 'b'"),
     ("slots agree with nodes", lambda r: _set(r.stretch("b"), gpus=[1.0]), "job 'b'"),
     ("slots agree with nodes", lambda r: _set(r.stretch("a"), nodes=[0, 0], gpus=[1.0, 1.0]), "job 'a'"),

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import zlib
+from importlib import import_module
 from pathlib import Path
 
 import matplotlib
@@ -186,7 +187,7 @@ def test_a_wide_job_and_the_nine_that_follow_on_its_gpus_are_told_apart():
 
 def test_gantt_refuses_what_it_cannot_draw(story, many_jobs, monkeypatch):
     run = story.load()
-    monkeypatch.setattr("analysis.figures.gantt.MAX_GANTT_BARS", 3)
+    monkeypatch.setattr(import_module("analysis.figures.gantt"), "MAX_GANTT_BARS", 3)
     with pytest.raises(RunError, match="too many stretches"):
         gantt(run)
     assert len(gantt(windowed(run, 110, 140)).axes[0].collections[0].get_paths()) == 2

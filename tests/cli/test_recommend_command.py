@@ -282,3 +282,15 @@ def test_the_help_has_examples(hetsim):
     assert said.code == 0
     assert "Examples" in said.out
     assert "--within 1.2x-best-time" in said.out
+
+
+def test_long_chains_and_max_load_splits_are_methods_by_name(hetsim):
+    """Beside the others they can only help; alone they say whose plans were judged."""
+    listed = hetsim("recommend", "--list-methods").out
+    assert "chain" in listed and "maxload" in listed
+    asked = ("--model", "gpt2-1.5b", "--batch", 64, "--gpus", "V100:4,P100:4", "--methods")
+    alone, exact, both = (answer(hetsim, *asked, names) for names in ("chain", "exact", "exact,chain"))
+    assert alone["methods"] == ["chain"] and len(alone["plan"]["stages"]) > 1
+    assert both["plan"]["iteration_s"] == min(one["plan"]["iteration_s"] for one in (alone, exact))
+    got = answer(hetsim, "--model", "inception-v3", "-b", 64, "--gpus", "T4:4", "--methods", "maxload")
+    assert got["plan"]["gpus"].keys() == {"T4"} and got["plan"]["order"] and len(got["plan"]["stages"]) > 1

@@ -13,10 +13,12 @@ from policies.recommend.market.classes import Classes
 from sim.api import HetsimError, Jobs, Policy, PolicyError, View
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.engine.simulate import simulate
+from sim.engine.viewsetup import AS_SUBMITTED
 from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
 from sim.workload.progress import Modelled
 from traces.assign import ModelChoice, assign
+from traces.columns import BY_NAME
 from traces.load import load_trace, scale_load
 from traces.trace import Trace
 
@@ -47,8 +49,10 @@ class Desk:
             gpus=num_gpus * milli / 1000,
             types=np.array([e.get("types", ANY) for e in extra], dtype=np.uint64),
             vc=np.array([e.get("vc", 0) for e in extra], dtype=np.int32), vc_names=vcs,
-            user=np.full(n, "", dtype=object), model=np.array([row[0] for row in rows], dtype=object),
-            batch_size=np.array([row[1] for row in rows], dtype=np.int32),
+            **{name: BY_NAME[name].defaults(n) for name in ("deadline_kind", *AS_SUBMITTED)} | {
+                "model": np.array([row[0] for row in rows], dtype=object),
+                "batch_size": np.array([row[1] for row in rows], dtype=np.int32),
+            },
         )
         self.ledger = Ledger(spec)
         self.view = View(columns, spec, self.ledger, performance=PERFORMANCE)

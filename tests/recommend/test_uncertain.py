@@ -16,7 +16,12 @@ from policies.recommend.request.fleet import Fleet
 from policies.recommend.request.request import Request
 from policies.recommend.uncertain_speeds.belief import ACROSS_ERROR, PUBLISHED_ERROR, Belief, Rescaled, spread_of
 from policies.recommend.uncertain_speeds.profiling import Run, runs_of
-from policies.recommend.uncertain_speeds.uncertain import candidates_under, expected_fall, recommend_with_profiling
+from policies.recommend.uncertain_speeds.uncertain import (
+    advise,
+    candidates_under,
+    expected_fall,
+    recommend_with_profiling,
+)
 from sim.api import Plan, Stage
 from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance, PerformanceError
@@ -356,3 +361,20 @@ def test_an_impossible_measurement_is_refused(measured, match):
     with pytest.raises(RecommendError, match=match):
         recommend_with_profiling(r, [whole("T4"), whole("L4")], lambda _: measured, 1e9, runs=[run], draws=64,
                                  belief=Belief.prior(r, dict.fromkeys(NAMES, 1.0)))  # fmt: skip
+
+
+def test_advice_is_the_first_step_of_choosing_with_profiling():
+    """Whoever makes the runs themselves is told the same runs, and where there are none the same plan."""
+    asked = request()
+    belief = Belief.prior(asked)
+    plans = candidates_under(asked, belief, exact.propose, draws=2)
+    for iterations in (10, 1e6):
+        made: list[str] = []
+        measure = profiler(belief, np.zeros((len(belief.types), len(belief.kinds))), made)
+        choice = recommend_with_profiling(asked, plans, measure, iterations, belief=belief, draws=64)
+        found = advise(asked, plans, iterations, belief=belief, draws=64)
+        assert [run.gpu_type for run in found.runs] == made[: len(found.runs)]
+        assert bool(found.runs) == bool(made) == (iterations > 10)
+        assert set(found.worth) == set(runs_of(asked))
+        if not made:
+            assert (found.plan, found.expected, found.stopped) == (choice.plan, choice.expected, choice.stopped)

@@ -44,8 +44,9 @@ def read_acme(path: Path, *, type: str = "") -> Trace:
     start_time                      wait_s = start - submission; none: never started, dropped and counted
     end_time                        duration_s = end - start, in s; none: not ended, dropped and counted
     duration, queue                 in s; only checked against the times
-    cpu_num, gpu_time, fail_time,   unused: no CPUs; gpu_time is duration x gpu_num, and so has queueing in it
-    stop_time, *mem_per_pod*        where duration has; the others are Kalos' only
+    cpu_num                         cpus
+    gpu_time, fail_time, stop_time, unused: gpu_time is duration x gpu_num, and so has queueing in it where duration
+    *mem_per_pod*                   has; the others are Kalos' only, and how many pods a job has is not told
     ==============================  =======================================================================
 
     In Kalos `duration` is end - submission, though the README says end - start: its own first example starts 10 s

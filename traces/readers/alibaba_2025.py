@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from traces.readers.pai import gang
+from traces.readers.rows import demands
 from traces.reading.reader import Reader, choice
 from traces.reading.spans import spans
 from traces.reading.tally import Tally
@@ -35,8 +36,9 @@ def read_alibaba_2025(path: Path, *, edges: str = "cut") -> Trace:
     creation_time                submit_s, in s from the beginning of the log; blank: there before
     scheduled_time               wait_s = scheduled - creation; blank: scheduled before
     deletion_time                duration_s = deletion - scheduled; blank: still there at the end
-    cpu_*, memory_*, disk_*,     unused: no CPUs, memory, disks and network cards of nodes; max_instance_per_node
-    rdma_*, max_instance_…       limits how many instances of a service may share a node
+    cpu_request, memory_request  cpus (virtual ones), memory_gib
+    disk_*, rdma_*, *_limit,     unused: no disks and network cards of nodes; limits are as requests;
+    max_instance_per_node        max_instance_per_node limits how many instances of a service may share a node
     ===========================  ==========================================================================
 
     Most instances serve for months: of those with a GPU, 3,123 were there before the log began and 3,322 when it
@@ -75,6 +77,7 @@ def read_alibaba_2025(path: Path, *, edges: str = "cut") -> Trace:
         "submit_s": np.where(before, 0.0, created_s)[keep], "duration_s": found.duration_s[keep],
         "wait_s": np.where(before, np.nan, found.wait_s)[keep],
         "status": np.full(len(keep), "unknown", dtype=object),
+        **demands(table, keep, cpus=("cpu_request", 1.0), memory_gib=("memory_request", 1.0)),
     }
     provenance = Provenance(
         source=str(path), format="alibaba-2025", rows_read=len(table), counts=tally.counts, first=tally.first,

@@ -8,6 +8,7 @@ import numpy as np
 
 from traces.errors import TraceError
 from traces.readers.pai import gang
+from traces.readers.rows import demands
 from traces.reading.gpu_types import catalogue_names
 from traces.reading.reader import Head, Reader, SideTable
 from traces.reading.tally import Tally
@@ -45,7 +46,7 @@ def read_alibaba_2026(path: Path) -> Trace:
     submit_time    submit_s, in s from the first job
     duration       duration_s, in s
     job_type       priority: HP 2, Spot 1, of which only the order means something
-    cpu_request    unused: the simulator has no CPUs
+    cpu_request    cpus = worker_num x cpu_request, virtual CPUs of one worker
     =============  =========================================================================================
 
     There is no status and no recorded wait. Jobs of the very first second may be older, and those that end in the last
@@ -80,6 +81,7 @@ def read_alibaba_2026(path: Path) -> Trace:
         "gpu_type": catalogue_names(table.text("gpu_model"))[keep], "submit_s": submit_s[keep],
         "duration_s": duration_s[keep], "priority": np.array([WEIGHTS[kind] for kind in kinds[keep]]),
         "status": np.full(len(keep), "unknown", dtype=object),
+        **demands(table, keep, cpus=("cpu_request", workers)),
     }
     provenance = Provenance(
         source=str(path), format="alibaba-2026", rule="duration_s as recorded", rows_read=len(table),

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from traces.columns import BY_NAME, COLUMNS, REQUIRED
+from traces.columns import BY_NAME, REQUIRED
 from traces.errors import HetsimError, TraceError, did_you_mean
 from traces.outfile import refuse_existing, written
 from traces.reading.reader import Head, Reader
@@ -30,6 +30,7 @@ def write_trace(
 ) -> Path:
     """Write a trace as Parquet or CSV, by the ending of `path`, and its description beside it.
 
+    Columns that are there only `if_said` (`traces.columns.Column`) are left out where no job says anything.
     Both are written under temporary names and renamed when whole. Reading gives the same trace: numbers bit by bit,
     texts character by character.
 
@@ -142,18 +143,20 @@ def _check_names(names: list[str], path: Path) -> None:
 
 
 def _write_parquet(trace: Trace, stream: BinaryIO) -> None:
-    arrays = [pa.array(getattr(trace, c.name), pa.string() if c.dtype == "text" else None) for c in COLUMNS]
+    said = trace.said()
+    columns = [BY_NAME[name] for name in said]
+    arrays = [pa.array(said[c.name], pa.string() if c.dtype == "text" else None) for c in columns]
     fields = [pa.field(c.name, a.type, metadata={"unit": c.unit, "meaning": c.meaning})
-              for c, a in zip(COLUMNS, arrays, strict=True)]
+              for c, a in zip(columns, arrays, strict=True)]
     pq.write_table(pa.table(arrays, schema=pa.schema(fields)), stream, compression="zstd")
 
 
 def _write_csv(trace: Trace, stream: BinaryIO) -> None:
     # A bare carriage return ends a line for most readers; pandas quotes it only if told to quote all text.
-    texts = (getattr(trace, c.name) for c in COLUMNS if c.dtype == "text")
-    quote_all = any("\r" in "".join(t) for t in texts)
-    table = trace.to_frame().to_csv(index=False, lineterminator="\n",
-                                    quoting=csv.QUOTE_NONNUMERIC if quote_all else csv.QUOTE_MINIMAL)
+    said = trace.said()
+    quote_all = any("\r" in "".join(values) for name, values in said.items() if BY_NAME[name].dtype == "text")
+    table = trace.to_frame()[list(said)].to_csv(index=False, lineterminator="\n",
+                                                quoting=csv.QUOTE_NONNUMERIC if quote_all else csv.QUOTE_MINIMAL)
     stream.write(table.encode())
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from traces.columns import DEADLINE_KINDS
 from traces.errors import TraceError
 from traces.readers.rows import trace_of, with_gpus
 from traces.reading.reader import Reader, SideTable, choice
@@ -30,11 +31,11 @@ def read_chronus(path: Path, *, unit: str = "min") -> Trace:
     submit_time        submit_s = 60 submit_time: it is in minutes, and the rows are not in its order
     duration           duration_s = 60 duration
     expect_time_list   deadline_s = submit_s + 60 x its first entry (entries joined by "-", from the submission on)
+    job_type           deadline_kind: strict or soft; soft, too, where the list has several entries
     best_effort        1: no deadline, whatever the list says
     model_name         model, as written
     iterations         unused: not tied to one GPU type
-    interval, expect_value_list, job_type   unused: gap between rows; worth of each deadline (10 in the public
-                       files); strict or best, which repeats best_effort
+    interval, expect_value_list   unused: gap between rows; worth of each deadline (10 in the public files)
     =================  ====================================================================================
 
     There is no status in the file: all are "unknown". That a deadline counts from the submission is what Chronus'
@@ -59,15 +60,23 @@ def read_chronus(path: Path, *, unit: str = "min") -> Trace:
     submit_s = unit_s * table.number("submit_time", high=LONGEST_RUN_S / unit_s)
     best_effort = table.number("best_effort", integer=True, high=1) == 1
     user = table.text("user")
+    deadline_s = np.where(best_effort, np.nan, submit_s + unit_s * _first_deadlines(table, tally))
     columns = {
         "job_id": table.text("job_id"), "submit_s": submit_s, "duration_s": duration_s, "num_gpus": gpus,
         "user": user, "vc": np.array([name[3:] if name.startswith("vc_") else "" for name in user], dtype=object),
-        "model": table.text("model_name"),
-        "deadline_s": np.where(best_effort, np.nan, submit_s + unit_s * _first_deadlines(table, tally)),
+        "model": table.text("model_name"), "deadline_s": deadline_s, "deadline_kind": _kinds(table, deadline_s),
     }
     tally.rows("best-effort jobs: no deadline", best_effort & (gpus > 0))
     rule = "duration_s as recorded" + (" (minutes x 60)" if unit == "min" else "")
     return trace_of(table, columns, with_gpus(gpus, duration_s, tally), tally, format="chronus", rule=rule)
+
+
+def _kinds(table: Table, deadline_s: np.ndarray) -> np.ndarray:
+    """What the deadline of each row means; "" where there is none, or the file does not say."""
+    words = table.text("job_type") if "job_type" in table else np.full(len(table), "", dtype=object)
+    several = np.array(["-" in entry for entry in table.text("expect_time_list")])
+    kinds = np.where(several, "soft", np.where(np.isin(words.astype(str), DEADLINE_KINDS), words, ""))
+    return np.where(np.isnan(deadline_s), "", kinds).astype(object)
 
 
 def _first_deadlines(table: Table, tally: Tally) -> np.ndarray:

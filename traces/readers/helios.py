@@ -37,7 +37,7 @@ def read_helios(path: Path, *, tz: str = ZONE) -> Trace:
     start_time               wait_s = start - submission; none: never started, dropped and counted
     end_time                 duration_s = end - start, in s; none: not ended, dropped and counted
     duration, queue          in s; only checked against the times
-    cpu_num                  unused: the simulator has no CPUs
+    cpu_num                  cpus
     =======================  ==============================================================================
 
     The paper counts TIMEOUT and NODE_FAIL as failed; here TIMEOUT is killed, as everywhere (`traces.reading.status`).

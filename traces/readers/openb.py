@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from traces.readers.rows import demands
 from traces.reading import status
 from traces.reading.gpu_types import catalogue_names
 from traces.reading.reader import Reader, SideTable
@@ -37,7 +38,7 @@ def read_openb(path: Path) -> Trace:
     scheduled_time         wait_s = scheduled - creation; none: never scheduled, dropped and counted
     deletion_time          duration_s = deletion - scheduled
     pod_phase              status: Succeeded passed, Failed failed, Running unknown
-    cpu_milli, memory_mib  unused: the simulator has no CPUs
+    cpu_milli, memory_mib  cpus, a thousandth of it; memory_gib, 1/1024 of it
     qos                    unused: its classes have no stated order
     =====================  ================================================================================
 
@@ -74,6 +75,7 @@ def read_openb(path: Path) -> Trace:
         "num_gpus": gpus[keep], "worker_gpus": gpus[keep], "wait_s": found.wait_s[keep], "status": ended[keep],
         "gpu_milli": table.number("gpu_milli", integer=True, high=1000)[keep],
         "gpu_type": catalogue_names(table.text("gpu_spec"))[keep],
+        **demands(table, keep, cpus=("cpu_milli", 1e-3), memory_gib=("memory_mib", 1 / 1024)),
     }
     provenance = Provenance(
         source=str(path), format="openb", rule="duration_s = deletion - scheduling", rows_read=len(table),

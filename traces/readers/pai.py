@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from traces.errors import TraceError, did_you_mean
-from traces.readers.rows import with_gpus
+from traces.readers.rows import demands, with_gpus
 from traces.reading import status
 from traces.reading.gpu_types import catalogue_names
 from traces.reading.reader import Reader
@@ -39,7 +39,7 @@ def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
                       counted. 0: CPU-only, dropped and counted
     gpu_type          gpu_type; MISC (any), V100M32 (V100-32), others as written
     status            status, if there: only Terminated passed
-    num_cpu           unused: the simulator has no CPUs
+    num_cpu           cpus = num_inst x num_cpu, CPU cores of one instance
     ================  =====================================================================================
 
     Parameters
@@ -66,6 +66,7 @@ def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
         "duration_s": duration_s[keep], "user": table.text("user")[keep],
         "gpu_type": gpu_types(table.text("gpu_type")[keep]), "status": _status(table)[keep],
     }
+    columns |= demands(table, keep, cpus=("num_cpu", instances))
     if estimate_column:
         columns["estimate_s"] = table.number(estimate_column, blank=True)[keep]
     provenance = Provenance(

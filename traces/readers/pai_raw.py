@@ -70,10 +70,13 @@ def read_pai_raw(
     job: user                    user
     task (unit job: job) status  status: only Terminated passed; Running: unfinished, dropped and counted
     sensor: gpu_wrk_util         GPUs in use, see `gpus`; otherwise unread
-    plan_cpu, plan_mem           unused: the simulator has no CPUs
-    group, workload              unused: recurrence has no column, and workloads (ctr, nmt) are no models
+    task: plan_cpu, plan_mem     cpus = inst_num x plan_cpu/100; memory_gib = inst_num x plan_mem
+    group tag: group             recurrence: one tag for jobs with the same script, settings and data
+    group tag: workload          unused: workloads (ctr, nmt) are no models
     ===========================  ================================================================================
 
+    plan_mem is in GB of 2**30 bytes: the README's example, 29.296875, is 30,000 MiB. With unit job, CPUs and memory are
+    those of the GPU tasks.
     Only pai_task_table must be there. Without the job table the start of the task stands for the submission, and user
     and wait are unknown; a note says so. The instance table is streamed: memory holds a row a task.
 
@@ -137,6 +140,7 @@ def _trace(
         "job_id": column["id"][keep], "submit_s": submit_s[keep] - first_s,
         "duration_s": found.duration_s[keep], "wait_s": np.where(column["submitted"], found.wait_s, np.nan)[keep],
         "gpu_type": column["gpu_type"][keep], "user": column["user"][keep], "status": ended[keep],
+        **{name: column[name][keep] for name in ("cpus", "memory_gib", "recurrence")},
     }
     provenance = Provenance(
         source=str(path), format="pai-raw", rule=RULES[run_time], rows_read=read, counts=tally.counts,

@@ -1,8 +1,9 @@
 """The raw tables of Alibaba PAI 2020 put together: a frame with a row for each task, or job, that asks for GPUs.
 
 Columns: job, id (text); submit_s, first_s, last_s (start and end by the rule), ran_s (run times of the instances added
-up), all s, NaN: not known; submitted (whether submit_s is a time of submission); instances, each (GPUs of one);
-gpu_type, user, status, job_status (the log's words); line (of the task table).
+up), all s, NaN: not known; submitted (whether submit_s is a time of submission); instances, each (GPUs of one); cpus,
+memory_gib (of all instances, NaN: not known); gpu_type, user, recurrence, status, job_status (the log's words); line
+(of the task table).
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from traces.readers.pai_tables import (
     seconds,
     whole,
 )
+from traces.readers.rows import demands
 from traces.reading.tally import Tally
 from traces.reading.text import Table
 from traces.study.coverage import coverage, coverage_notes
 
-NEEDED = ("job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_gpu", "gpu_type")
+NEEDED = ("job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu",
+          "gpu_type")
 
 
 def gpu_tasks(
@@ -76,6 +79,7 @@ def gpu_tasks(
         submitted=submitted, submit_s=np.where(submitted, jobs["submit_s"], stand_in_s), instances=instances[rows],
         each=each[rows], gpu_type=_types(table.text("gpu_type")[rows], jobs["gpu_type_spec"].to_numpy(), types),
         first_s=first_s, last_s=last_s, ran_s=ran_s,
+        **demands(table, rows, cpus=("plan_cpu", instances / 100), memory_gib=("plan_mem", instances)),
     )
     if gpus == "used":
         used = gpu_use(files[SENSOR]).of(names)["used"]
@@ -112,7 +116,10 @@ def as_jobs(tasks: pd.DataFrame, tally: Tally) -> pd.DataFrame:
         id=("job", "first"), submit_s=("submit_s", "min"), submitted=("submitted", "all"), first_s=("first_s", "min"),
         last_s=("last_s", "max"), ran_s=("ran_s", "sum"), instances=("instances", "sum"), each=("each", "first"),
         gpu_type=("gpu_type", _either), user=("user", "first"), status=("job_status", "first"), line=("line", "first"),
+        cpus=("cpus", "sum"), memory_gib=("memory_gib", "sum"), recurrence=("recurrence", "first"),
     )
+    for name in ("cpus", "memory_gib"):  # a sum of which a part is unknown is unknown
+        jobs[name] = jobs[name].mask(groups[name].count() < groups.size())
     tally.add("jobs whose tasks ask for different shares: as single GPUs", int((mixed & ~more).sum()),
               (f"{TASK} line {line}" for line in tasks["line"][mixed & ~more]))
     jobs.loc[jobs["status"] == "", "status"] = "unknown"  # the job table does not have it
@@ -132,7 +139,7 @@ def _types(assigned: np.ndarray, asked: np.ndarray, types: str) -> np.ndarray:
 def _jobs(files: dict[str, Path], job: pa.ChunkedArray) -> pd.DataFrame:
     """What the job and tag tables say of these jobs, a row each: "" and NaN where they say nothing."""
     found = pd.DataFrame({"job": job.to_numpy(), "submit_s": np.nan, "end_s": np.nan, "user": "", "job_status": "",
-                          "gpu_type_spec": ""})
+                          "gpu_type_spec": "", "recurrence": ""})
     if JOB not in files:
         return found
     table = whole(JOB, files[JOB], ("job_name", "inst_id", "user", "status", "start_time", "end_time"))
@@ -141,9 +148,9 @@ def _jobs(files: dict[str, Path], job: pa.ChunkedArray) -> pd.DataFrame:
     found["end_s"] = np.append(seconds(table, "end_time"), np.nan)[at]
     found["user"], found["job_status"] = _texts(table, "user", at), _texts(table, "status", at)
     if TAG in files:
-        tags = whole(TAG, files[TAG], ("inst_id", "gpu_type_spec"))
+        tags = whole(TAG, files[TAG], ("inst_id", "gpu_type_spec", "group"))
         at = _place(pa.array(_texts(table, "inst_id", at), pa.string()), key(tags, "inst_id"))
-        found["gpu_type_spec"] = _texts(tags, "gpu_type_spec", at)
+        found["gpu_type_spec"], found["recurrence"] = _texts(tags, "gpu_type_spec", at), _texts(tags, "group", at)
     return found
 
 

@@ -12,6 +12,9 @@ from traces.reading.tally import Tally
 from traces.reading.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Provenance, Trace
 
+#: Largest cell of CPUs or memory that is read, in thousandths or MiB: beyond it no unit fits.
+MOST_ASKED = 1e12
+
 
 def opened(
     path: Path, required: Sequence[str], gpus: str, duration: str
@@ -34,6 +37,23 @@ def with_gpus(gpus: np.ndarray, duration_s: np.ndarray, tally: Tally) -> np.ndar
     tally.rows("CPU-only jobs dropped", ~keep)
     tally.rows("zero-length jobs kept", keep & (duration_s == 0))
     return keep
+
+
+def demands(
+    table: Table, rows: np.ndarray, **columns: tuple[str, float | np.ndarray]
+) -> dict[str, np.ndarray]:
+    """What the jobs of some rows (indices) ask for besides GPUs, such as cpus=("cpu_milli", 1e-3): cell x factor.
+
+    A factor is a number, or one a row of the table. A blank cell is unknown (NaN); what the file has no column for is
+    left out.
+
+    Raises
+    ------
+    TraceError
+        A cell is neither blank nor a number from 0 up.
+    """
+    return {name: (table.number(source, high=MOST_ASKED, blank=True) * factor)[rows]
+            for name, (source, factor) in columns.items() if source in table}
 
 
 def job_ids(rows: int) -> np.ndarray:

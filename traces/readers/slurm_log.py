@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from traces.errors import TraceError
-from traces.readers.rows import lines_of_files
+from traces.readers.rows import demands, lines_of_files
 from traces.reading import status
 from traces.reading.spans import spans
 from traces.reading.tally import Tally
@@ -96,6 +96,7 @@ def _add(jobs: _Jobs, table: Table, part: Part, clock: Clock, tally: Tally) -> N
         "submit_s": submit_s[keep], "duration_s": found.duration_s[keep], "wait_s": found.wait_s[keep],
         "num_gpus": gpus[keep], "worker_gpus": _workers(table, gpus, keep, tally),
         "status": status.canonical(table.text("state").tolist(), table.source, table.lines)[keep],
+        **demands(table, keep, cpus=("cpu_num", 1.0)),
     }
     for name, values in columns.items():
         jobs.columns.setdefault(name, []).append(values)

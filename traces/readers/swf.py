@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from traces.errors import TraceError
-from traces.readers.rows import trace_of
+from traces.readers.rows import MOST_ASKED, trace_of
 from traces.reading.reader import Head, Reader, choice
 from traces.reading.tally import Tally
 from traces.reading.text import LONGEST_RUN_S, Table, read_bytes
@@ -47,13 +47,15 @@ def read_swf(path: Path, *, gpus: str = "requested", cores_per_gpu: int = 1) -> 
                                          that have a row of their own, dropped and counted
     user (12)                            user
     partition (16)                       vc
-    CPU time (6), memory (7, 10), group (13), executable (14), queue (15), preceding job (17), think time (18)
-                                         unused
+    requested memory (10)                memory_gib = it x processors / 2**20: it is in KB of 1,024 bytes a processor
+    CPU time (6), used memory (7), group (13), executable (14), queue (15), preceding job (17), think time (18)
+                                         unused: a group is one of users, not of jobs
     comment UnixStartTime, TimeZoneString   the calendar: POSIX time of submit_s = 0, and the zone of the log; none (a
                                          note says so) where that is before 1990 or after 2099
     ===================================  ==================================================================
 
-    -1 means unknown in every field. Source: the archive's definition of the format.
+    -1 means unknown in every field. Processors are the GPUs here: they are not asked for a second time as `cpus`.
+    Source: the archive's definition of the format.
 
     Parameters
     ----------
@@ -93,6 +95,7 @@ def read_swf(path: Path, *, gpus: str = "requested", cores_per_gpu: int = 1) -> 
         "job_id": table.text("job"), "submit_s": submit_s, "duration_s": run_s,
         "num_gpus": num_gpus, "wait_s": _known(table, "wait", 1e11),
         "estimate_s": _known(table, "requested_time", 1e11), "user": _names(table, "user"),
+        "memory_gib": _known(table, "requested_memory", MOST_ASKED) * processors / 2**20,
         "vc": _names(table, "partition"), "status": np.array([STATUS.get(int(c), "") for c in code], dtype=object),
     }
     tz, strange = _zone(comments)

@@ -124,7 +124,7 @@ def filled(
         if name == "batch_size":
             rows = taken
         else:
-            rows = (_nothing(name, old) | overwrite) & ~_nothing(name, values)
+            rows = (BY_NAME[name].nothing(old) | overwrite) & ~BY_NAME[name].nothing(values)
             told.append(f"{name} of {int(rows.sum())} of {len(trace)} jobs")
         new[name] = np.where(rows, values, old)
         if name == "model":
@@ -132,12 +132,6 @@ def filled(
     note = f"recipe {recipe} (seed {seed}): " + "; ".join((*told, *said))
     provenance = replace(trace.provenance, notes=(*trace.provenance.notes, note))
     return trace.replace(provenance, **new)
-
-
-def _nothing(name: str, values: np.ndarray) -> np.ndarray:
-    """bool[jobs]: where a column says nothing."""
-    column = BY_NAME[name]
-    return np.asarray(np.isnan(values) if column.nan_ok else values == column.default, dtype=bool)
 
 
 def share(name: str, value: float) -> float:

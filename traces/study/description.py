@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from traces.columns import COLUMNS, MAX_TIME_S
+from traces.columns import BY_NAME, MAX_TIME_S
 from traces.errors import TraceError
 from traces.reading.text import read_bytes
 from traces.reading.times import zone
@@ -36,7 +36,7 @@ def description(trace: Trace, selection: str, recipe: Mapping[str, Any] | None) 
         "epoch_s": about.epoch_s, "tz": about.tz, "date_is_real": about.date_is_real,
         "rates": about.rates,
         "window_s": None if about.window_s is None else list(about.window_s),
-        "units": {c.name: c.unit for c in COLUMNS if c.unit},
+        "units": {name: BY_NAME[name].unit for name in trace.said() if BY_NAME[name].unit},
     }
 
 

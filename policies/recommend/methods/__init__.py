@@ -2,8 +2,8 @@
 
 A method is a module of this folder with `propose(request) -> Iterable[Plan]`; its name is the file's, with hyphens.
 It proposes what it thinks worth judging, within the request's GPUs and space; what it may not choose (a second GPU
-type, tensor parallelism) it leaves alone. So a new method touches one file, and a planner of another paper, a pool
-chooser or a learned one is one more of them.
+type, tensor parallelism) it leaves alone. One that may list operators in another order says so by `REORDERS = True`. So
+a new method touches one file, and a planner of another paper, a pool chooser or a learned one is one more of them.
 """
 
 from __future__ import annotations
@@ -43,6 +43,11 @@ def method(name: str) -> Method:
         raise RecommendError("unknown method", got=name, allowed=", ".join(method_names()),
                              todo=did_you_mean(name, method_names()))
     return import_module(f"{__name__}.{name.replace('-', '_')}")
+
+
+def reorders(name: str) -> bool:
+    """Whether a method may list operators in another topological order than the graph's."""
+    return bool(getattr(method(name), "REORDERS", False))
 
 
 def about(name: str) -> str:

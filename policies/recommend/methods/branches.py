@@ -22,6 +22,7 @@ from sim.performance.gpu_links import network_bytes_per_s
 from sim.performance.graph import VALUE_BYTES
 from sim.performance.memory import GIB, PARAM_BYTES
 
+REORDERS = True
 MOST_SETS = 400
 """Down-sets of the coarse graph: the program's time grows with their square."""
 PARTS = 4
@@ -34,12 +35,10 @@ def propose(request: Request) -> Iterator[Plan]:
     """Pipelines of two stages or more in another order than the graph's."""
     if not request.space.orders or request.measured or request.budget < 2:
         return
-    graph = request.performance.graph(request.model)
-    gpu = request.fleet.types[request.fleet.present[0]]
-    weight = np.add(*request.performance.op_times_s(request.model, max(1.0, request.batch_size / request.budget), gpu))
-    sets = down_sets(graph.inputs, coarsen(graph.inputs, weight.tolist(), limit=MOST_SETS), limit=MOST_SETS)
+    sets = coarse_sets(request)
     if sets is None or len(sets) == len(sets.groups) + 1:
         return
+    graph = request.performance.graph(request.model)
     crossing = crossing_bytes(sets, graph.inputs, graph.out_bytes)
     members = request.fleet.present
     one_type = [[t] for t in members] if request.space.single_type or len(members) == 1 else [list(members)]
@@ -48,6 +47,13 @@ def propose(request: Request) -> Iterator[Plan]:
             for m in request.space.micro_batches:
                 if 1 < m <= request.batch_size:
                     yield from _plans(problem, sets, _front(problem, sets, crossing, m), m)
+
+
+def coarse_sets(request: Request) -> DownSets | None:
+    """All down-sets of the model's graph, made coarse until there are at most `MOST_SETS`; None: there are more."""
+    inputs, gpu = request.performance.graph(request.model).inputs, request.fleet.types[request.fleet.present[0]]
+    weight = np.add(*request.performance.op_times_s(request.model, max(1.0, request.batch_size / request.budget), gpu))
+    return down_sets(inputs, coarsen(inputs, weight.tolist(), limit=MOST_SETS), limit=MOST_SETS)
 
 
 def crossing_bytes(sets: DownSets, inputs: tuple[tuple[int, ...], ...], out_bytes: np.ndarray) -> np.ndarray:

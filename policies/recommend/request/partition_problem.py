@@ -164,11 +164,15 @@ class Problem:
 
     def border_s(self, m: int) -> np.ndarray:
         """float64 [B + 1, T, T]: transfer of a micro-batch before block k, there and back (module text)."""
-        links, kinds = self.performance.links, len(self.types)
         num_bytes = np.zeros(self.blocks + 1)
-        cut_bytes = self.performance.graph(self.model).cut_bytes[self.first_op[1:-1] - 1]
+        num_bytes[1:-1] = self.performance.graph(self.model).cut_bytes[self.first_op[1:-1] - 1]
+        return self.transfers_s(m, num_bytes)
+
+    def transfers_s(self, m: int, cut_bytes: np.ndarray) -> np.ndarray:
+        """float64 [K, T, T]: transfer of a micro-batch, of a sample `cut_bytes` [K], there and back (module text)."""
+        links, kinds = self.performance.links, len(self.types)
         scale = self.performance.value_bytes / VALUE_BYTES
-        num_bytes[1:-1] = cut_bytes * self.batch_size / m * scale
+        num_bytes = cut_bytes * self.batch_size / m * scale
         network_s = 2 * (links.network_latency_s + num_bytes / network_bytes_per_s(links, 1))
         border = np.repeat(network_s, kinds * kinds).reshape(-1, kinds, kinds)
         for t, gpu in enumerate(self.types):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -49,8 +49,7 @@ def gather(
     found: list[Recommendation] = []
     for done, name in enumerate(name for name in modules if name != "search"):
         update(done, total)
-        plans = (_in_space(plan, request) for plan in modules[name].propose(request))
-        found += request.judged(plan for plan in plans if _allowed(plan, ground))
+        found += request.judged(proposed(request, name, ground))
     if not found and (near := leanest(request)) is not None:
         found = request.judged([near.plan])
     if searching:
@@ -65,6 +64,15 @@ def gather(
             begin = [r.plan for r in _by_counts(found)]
     update(total, total)
     return _by_counts(found)
+
+
+def proposed(request: Request, name: str, ground: Ground | None = None) -> Iterator[Plan]:
+    """The plans of one method that the request's space and GPUs allow."""
+    ground = ground or Ground(request)
+    for plan in method(name).propose(request):
+        as_wanted = _in_space(plan, request)
+        if _allowed(as_wanted, ground):
+            yield as_wanted
 
 
 def _allowed(plan: Plan, ground: Ground) -> bool:

@@ -22,15 +22,16 @@ def gangs(request: Request) -> Iterator[tuple[int, list[int]]]:
     """Each type that is there, and numbers of its GPUs: 1, 2, 4, ... and all within the budget, ascending."""
     for t in request.fleet.present:
         most = min(request.budget, request.fleet.counts[t], MOST_GPUS)
-        yield t, _doubled(most)
+        yield t, doubled(most)
 
 
 def micro_batch_counts(request: Request) -> list[int]:
     """Micro-batches of an iteration, for one replica each: 1, 2, 4, ... and one for each sample, ascending."""
-    return _doubled(int(request.batch_size))
+    return doubled(int(request.batch_size))
 
 
-def _doubled(most: int) -> list[int]:
+def doubled(most: int) -> list[int]:
+    """1, 2, 4, ... and `most`, ascending."""
     return sorted({1 << k for k in range(most.bit_length())} | {most})
 
 

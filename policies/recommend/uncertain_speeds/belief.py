@@ -72,7 +72,12 @@ def spread_of(performance: Performance, gpu_type: str) -> float:
         error = fit.error.mean
     else:
         error = float(np.nanmax([ACROSS_ERROR, fit.error.mean, fit.error.held_out_mean]))
-    return math.sqrt(math.pi / 2) * error
+    return deviation_of(error)
+
+
+def deviation_of(mean_error: float) -> float:
+    """Standard deviation of a Gaussian whose mean absolute value is `mean_error`."""
+    return math.sqrt(math.pi / 2) * mean_error
 
 
 @dataclass(frozen=True, eq=False)

@@ -83,6 +83,43 @@ class Choice:
     stopped: str
 
 
+@dataclass(frozen=True)
+class Advice:
+    """What is best by what is known now: a plan, and the runs to make before it is taken.
+
+    Attributes
+    ----------
+    plan, expected, expected_regret, stopped : as in `Choice`; `stopped` is '' where there are runs to make.
+    runs : to make at once; none where none is worth its cost.
+    worth : what each open run would bring by itself, less its cost, for the whole job: seconds or USD.
+    """
+
+    plan: Plan
+    expected: float
+    expected_regret: float
+    stopped: str
+    runs: tuple[Run, ...]
+    worth: Mapping[Run, float]
+
+
+def advise(
+    request: Request, candidates: Sequence[Plan], iterations: float, *, objective: str = "time",
+    belief: Belief | None = None, runs: Sequence[Run] | None = None, budget_usd: float = math.inf,
+    noise: float = NOISE, draws: int = 256,
+) -> Advice:
+    """The first step of `recommend_with_profiling`, for those who make the runs themselves and come again.
+
+    Parameters and errors are as there; `runs` are those that were not made yet.
+    """
+    _check(objective, iterations, draws)
+    left = list(runs_of(request) if runs is None else runs)
+    values = _Values(request, candidates, belief or Belief.prior(request), objective, noise, draws,
+                     np.random.default_rng([request.seed, 2]))  # fmt: skip
+    best, stopped = values.worthiest(left, iterations, budget_usd)
+    worth = {run: values.worth([run], iterations) for run in left}
+    return Advice(values.plans[values.chosen], values.expected, values.expected_regret, stopped, best, worth)
+
+
 def recommend_with_profiling(
     request: Request, candidates: Sequence[Plan], measure: Callable[[Run], Mapping[str, float]], iterations: float, *,
     objective: str = "time", belief: Belief | None = None, runs: Sequence[Run] | None = None,

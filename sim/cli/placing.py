@@ -1,0 +1,212 @@
+"""`hetsim place`: which GPU runs each operator of one training step, by several methods side by side."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sim.cli import console
+from sim.cli import graphs as files
+from sim.cli.recommendinput import named_list, refused, type_counts
+from traces.errors import HetsimError
+from traces.outfile import refuse_existing, write_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from policies.place.placement_problem import Devices, PlacementGraph, Schedule
+    from sim.hardware.gputypes import GpuType
+    from sim.performance import Performance
+
+SAMPLES = 32
+MOST_DEVICES = 64
+
+
+def place(
+    model: Annotated[str | None, typer.Option("--model", help="A model (hetsim perf --list).")] = None,
+    graph: Annotated[Path | None, typer.Option(
+        "--graph", help="Instead: a graph file: ONNX, torch.export, PipeDream, dnn-partitioning, Piper.")] = None,
+    gpus: Annotated[str, typer.Option(metavar="TYPE[:COUNT],...", help="The GPUs; without a count: one.")] = "V100:2",
+    batch: Annotated[int | None, typer.Option(
+        "-b", "--batch", help=f"Samples of the step.  [a profile's own, else {SAMPLES}]")] = None,
+    methods: Annotated[str, typer.Option(help="Methods, by commas.  [all]")] = "",
+    list_methods: Annotated[bool, typer.Option("--list-methods", help="List them.")] = False,
+    node_gpus: Annotated[int, typer.Option(help="GPUs on a node; a node has GPUs of one type.")] = 8,
+    links: Annotated[str, typer.Option(
+        help="directed: a channel for each pair of GPUs and direction; shared: one for each GPU.")] = "directed",
+    seconds: Annotated[float, typer.Option(help="For the solver of pesto.")] = 10.0,
+    iterations: Annotated[int, typer.Option(help="Neighbours that anneal tries.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Of methods that draw random numbers.")] = 0,
+    calibration: Annotated[str, typer.Option(
+        help="How well GPUs are used: tuned, eager, scripts, or a file of perf --calibrate.")] = "tuned",
+    profiled_on: Annotated[str | None, typer.Option(
+        help="GPU type on which a graph file's times were measured, where it does not say.")] = None,
+    profiled_samples: Annotated[float | None, typer.Option(
+        help="Samples of the minibatch that a graph file's times are of, where it does not say.")] = None,
+    out: Annotated[Path | None, typer.Option(
+        "-o", "--out", help="CSV file: device, start and end of each operator by each method.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace that file.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Place the operators of one training step on GPUs, and compare methods by the time of the step.
+
+    \b
+    Examples:
+      hetsim place --model inception-v3 --gpus V100:2
+      hetsim place --model nasnet-a-large -b 64 --gpus V100:2,T4:2 --methods expert,m-etf,m-sct --out placed.csv
+      hetsim place --graph profile.txt --profiled-on V100 --profiled-samples 64 --gpus V100:4 --links shared
+    """
+    from policies.place.placers import PLACERS, about, placer
+
+    if list_methods:
+        table = console.new_table("method", "what it does", title="Methods of hetsim place (--methods A,B)")
+        for name in PLACERS:
+            table.add_row(name, console.cell(about(name)))
+        console.show(table)
+        return
+    _check(model, graph, batch, node_gpus, seconds, iterations, seed, profiled_on, profiled_samples)
+    names = named_list(methods, "--methods") if methods else PLACERS
+    placers = {name: placer(name, seconds=seconds, iterations=iterations, seed=seed) for name in names}
+    if out is not None:
+        refuse_existing(out, force)
+    performance, named = _performance(model, graph, calibration, profiled_on, profiled_samples)
+    samples = float(batch) if batch is not None else _samples(performance, named)
+    asked = type_counts(gpus, default=1)
+    step, devices = _problem(performance, named, samples, asked, node_gpus, links)
+    rows, schedules = [], dict[str, Any]()
+    with console.counting("methods") as update:
+        for done, (name, placed_by) in enumerate(placers.items()):
+            update(done, len(placers))
+            began = time.perf_counter()
+            try:
+                schedules[name] = placed_by(step, devices)
+                reason = "" if schedules[name].fits else "out of memory"
+            except HetsimError as error:
+                reason = str(error)
+            rows.append({"method": name, **_figures(schedules.get(name), devices), "reason": reason,
+                         "placing_s": time.perf_counter() - began})  # fmt: skip
+    answer = {
+        "model": named, "samples": samples, "operators": len(step), "links": links, "seed": seed,
+        "gpus": {gpu.name: n for gpu, n in asked}, "methods": rows,
+    }  # fmt: skip
+    if out is not None:
+        device_types = [gpu.name for gpu, n in asked for _ in range(n)]
+        _write(out, performance.graph(named).ops, schedules, device_types)
+    if json:
+        console.show_json(answer)
+    else:
+        console.show(_table(answer))
+    if not any(row["fits"] for row in rows):
+        console.say("no method found a placement that fits the memory", style="bold red")
+        raise typer.Exit(1)
+
+
+def _check(
+    model: str | None, graph: Path | None, batch: int | None, node_gpus: int, seconds: float, iterations: int,
+    seed: int, profiled_on: str | None, profiled_samples: float | None,
+) -> None:
+    """What each option must be by itself, and with others."""
+    if (model is None) == (graph is None):
+        raise HetsimError("nothing to place" if model is None else "two models are given",
+                          allowed="--model NAME or --graph FILE", todo="hetsim perf --list names the models.")
+    for option, value, most in (("--batch", batch, 10**9), ("--node-gpus", node_gpus, 1024),
+                                ("--iterations", iterations, 10**9)):
+        if value is not None and not 1 <= value <= most:
+            raise refused("not a count", option, value, f"a whole number from 1 to {most:,}")
+    if not 0 < seconds <= 86400:
+        raise refused("an impossible time", "--seconds", seconds, "above 0, up to 86400")
+    if seed < 0:
+        raise refused("not a seed", "--seed", seed, "a whole number from 0")
+    for option, given in (("--profiled-on", profiled_on), ("--profiled-samples", profiled_samples)):
+        if given is not None and graph is None:
+            raise HetsimError("an option has no effect", got=f"{option} {given}", allowed=f"{option} with --graph FILE")
+
+
+def _performance(
+    model: str | None, graph: Path | None, calibration: str, profiled_on: str | None, profiled_samples: float | None
+) -> tuple[Performance, str]:
+    """The performance model, and the name of the model in it."""
+    from sim.performance import Performance
+    from sim.performance.calibration import named_calibration
+
+    graphs, name = {}, model or ""
+    if graph is not None:
+        read = files.read(str(graph), profiled_on, profiled_samples)
+        graphs, name = {read.name: read}, read.name
+    made = Performance(calibration=named_calibration(calibration), graphs=graphs)
+    return made, made.resolve(name)
+
+
+def _samples(performance: Performance, model: str) -> float:
+    profile = performance.graph(model).profile
+    return float(SAMPLES) if profile is None else float(profile.samples)
+
+
+def _problem(
+    performance: Performance, model: str, samples: float, asked: Sequence[tuple[GpuType, int]], node_gpus: int,
+    links: str,
+) -> tuple[PlacementGraph, Devices]:
+    """The step and the devices."""
+    from policies.place.placers import devices_of, modelled_step
+
+    if (count := sum(n for _, n in asked)) > MOST_DEVICES:
+        raise refused("too many GPUs to place operators on", "--gpus", count, f"up to {MOST_DEVICES}")
+    devices = devices_of(performance, asked, node_gpus, links=links)
+    return modelled_step(performance, model, samples, [gpu for gpu, _ in asked]), devices
+
+
+def _figures(schedule: Schedule | None, devices: Devices) -> dict[str, Any]:
+    """What a placement brings; None: there is none."""
+    if schedule is None:
+        return {"step_s": None, "fits": False, "devices": None, "peak_gib": None, "operators": None}
+    used = [int(n) for n in (schedule.device[:, None] == range(devices.count)).sum(axis=0)]
+    return {
+        "step_s": schedule.makespan_s, "fits": schedule.fits, "devices": sum(n > 0 for n in used),
+        "peak_gib": [float(peak) / 2**30 for peak in schedule.peak_bytes], "operators": used,
+    }  # fmt: skip
+
+
+def _table(answer: dict[str, Any]) -> Table:
+    """A row a method; the time saved is against the best of one GPU that has the memory."""
+    gpus = " + ".join(f"{n} {name}" for name, n in answer["gpus"].items())
+    table = console.new_table("method", "step (ms)", "against one GPU", "GPUs used", "fullest (GiB)", "placing (s)", "",
+                              title=f"{answer['model']}, {answer['samples']:g} samples, {answer['operators']:,} "
+                              f"operators (forward and backward) on {gpus}")  # fmt: skip
+    alone = next((row["step_s"] for row in answer["methods"] if row["method"] == "single" and row["fits"]), None)
+    for row in answer["methods"]:
+        if row["step_s"] is None:
+            table.add_row(row["method"], "none", "", "", "", f"{row['placing_s']:.2f}", console.cell(row["reason"]))
+            continue
+        saved = "" if alone is None or not row["fits"] else f"{100 * (row['step_s'] / alone - 1):+.1f} %"
+        table.add_row(row["method"], f"{1e3 * row['step_s']:,.3f}", saved, f"{row['devices']}",
+                      f"{max(row['peak_gib']):.2f}", f"{row['placing_s']:.2f}", console.cell(row["reason"]))
+    table.caption = ("all by one simulator: a GPU runs one operator at a time, transfers take turns on their channel "
+                     f"({answer['links']})\n"
+                     "memory: weights with gradients and Adam's state, outputs until they are read")
+    return table
+
+
+def _rows(operators: Sequence[str], schedules: dict[str, Schedule], device_types: Sequence[str]) -> Iterator[list[Any]]:
+    n = len(operators)
+    for method, schedule in schedules.items():
+        for op in schedule.order.argsort().tolist():
+            device = int(schedule.device[op])
+            yield [method, op % n, operators[op % n], "forward" if op < n else "backward", device, device_types[device],
+                   float(schedule.start_s[op]), float(schedule.end_s[op])]  # fmt: skip
+
+
+def _write(
+    out: Path, operators: Sequence[str], schedules: dict[str, Schedule], device_types: Sequence[str]
+) -> None:
+    """A row an operator and method, in the order in which they start."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["method", "operator", "name", "pass", "device", "gpu_type", "start_s", "end_s"])
+    writer.writerows(_rows(operators, schedules, device_types))
+    write_text(out, text.getvalue())
