@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from analysis.metrics.gputime import work
 from analysis.run import Run, RunError
+from sim.results.schema import BACK, DRAINED, MAINTENANCE, NODES, OUT
 
 
 def windowed(run: Run, begin_s: float, end_s: float, follow: bool = False) -> Run:
@@ -160,7 +161,20 @@ def _nodes(run: Run, begin_s: float, end_s: float) -> pa.Table:
         starts = np.searchsorted(rows["node"].to_numpy(), numbers).astype(np.int32)
         lists: Any = pa.ListArray.from_arrays(starts, pa.array(times.to_numpy(np.float64)))
         table = _with(table, **{name: lists.cast(table.schema.field(name).type)})
-    return table
+    return _with(table, **_maintenance(run, begin_s, end_s))
+
+
+def _maintenance(run: Run, begin_s: float, end_s: float) -> dict[str, Any]:
+    """What maintenance did in the window; what it had done to a GPU before, and holds, it does at the begin."""
+    changes: list[list[tuple[float, int, str]]] = [[] for _ in run.node_type]
+    for node, gpu, *times_s in run.maintenance.itertuples(index=False):
+        if times_s[-1] > begin_s:
+            changes[node] += [(max(t, begin_s), gpu, what) for t, what in zip(times_s, MAINTENANCE, strict=True)
+                              if t < end_s or (what == BACK and t == end_s)]
+    order = {BACK: 0, DRAINED: 1, OUT: 2}  # as GPUs come back before others are drained
+    lists = [sorted(mine, key=lambda change: (change[0], order[change[2]])) for mine in changes]
+    return {name: pa.array([[change[i] for change in mine] or None for mine in lists], NODES.field(name).type)
+            for i, name in enumerate(("maintenance_s", "maintenance_gpu", "maintenance"))}
 
 
 def _plans(run: Run, inside: np.ndarray) -> pa.Table:

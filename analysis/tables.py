@@ -58,9 +58,10 @@ def _rows(run: Run) -> dict[str, str]:
         "preemptions": f"{s['preemptions']:,}",
     }
     moved = sum(end_reasons(run).get(reason, 0) for reason in ("migrated", "resized"))
-    failed = end_reasons(run).get("node_failed", 0)
+    failed, upkeep = (end_reasons(run).get(reason, 0) for reason in ("node_failed", "maintenance"))
     rows |= {"moves and resizes": f"{moved:,}"} if moved else {}
     rows |= {"node failures that hit a job": f"{failed:,}"} if failed else {}
+    rows |= {"interruptions by maintenance": f"{upkeep:,}"} if upkeep else {}
     return rows | {
         "simulator wall time (s)": value(s["wall_s"], "s"),
         "simulator peak memory (MiB)": value(s["peak_mib"], "MiB"),

@@ -82,6 +82,11 @@ SEEDS: tuple[Seed, ...] = (
     Seed("canonical", "own.csv", _csv(
         "job_id,submit_s,duration_s,num_gpus,gpu_milli,user,status,estimate_s,deadline_s,work_iters",
         "a,0,60,1,500,NA,passed,,,", "b,5.5,0,8,1000,nan,failed,70,1000.25,5", "c,5.5,1e5,2,1000,\"x,y\",killed,,,")),
+    Seed("canonical", "submitted.csv", _csv(
+        "job_id,submit_s,duration_s,num_gpus,deadline_s,deadline_kind,group,recurrence,cpus,memory_gib,min_gpus,max_gpus,"
+        "batch_size,min_batch_size,max_batch_size",
+        "a,0,60,2,900,soft,g1,r1,16,64.5,1,8,32,16,64", "b,5,60,1,,,NA,,,,0,0,0,0,0",
+        "c,9,7,4,50,strict,,r1,0,1,4,4,8,8,9")),
     Seed("canonical", "own.parquet", _parquet()),
     Seed("philly-csv", "philly.csv", _csv(
         "timestamp,duration,num_gpus,gpu_time,cluster", "2017-10-09 07:01:55,66.0,1,66.0,v1",

@@ -301,8 +301,8 @@ def cases() -> tuple[Case, ...]:
                       min_batch_size=[32, 0, 0], max_batch_size=[128, 0, 0])),
         Case("whole GPUs that may be shared", one, _columns(*[(0, 40 + 10 * i, 1) for i in range(7)]),
              {**BRISK, "sharing": "time"}),
-        Case("shares side by side", (("V100", 1, 2),), _columns(*[(0, 50, 1)] * 5, gpu_milli=[500] * 5),
-             {**BRISK, "sharing": "spatial"}),
+        Case("slices of GPUs", (("V100", 1, 2),), _columns(*[(0, 50, 1)] * 5, gpu_milli=[500] * 5),
+             {**BRISK, "sharing": "slice"}),
         Case("restarts that cost", two, _columns(*[(0, 60, 4)] * 3, (7, 20, 8)),
              {**BRISK, "cold_start_s": 2.0, "move_overhead_s": 0.5, "restart_gib_per_s": 10.0}),
     )

@@ -7,14 +7,19 @@ whose arrays are the engine's own, read-only, never copied. A job is a row numbe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from sim.cluster.maintenance import Window
 from sim.cluster.plan import Part, Placement, Plan, Stage
+from sim.cluster.scratch import Gang, Scratch
 from sim.cluster.spec import ClusterSpec, Ledger
+from sim.cluster.target import Counts, steps_toward
 from sim.cluster.tenants import Tenants
+from sim.kernels.ledger import give_held
 from sim.kernels.service import attained, first_to_reach, progress
 from sim.performance import Performance
 from sim.performance.throughput import Throughput
@@ -24,6 +29,7 @@ from traces.errors import HetsimError
 __all__ = [
     "ClusterSpec",
     "Decision",
+    "Gang",
     "Happened",
     "HetsimError",
     "IllegalDecisionError",
@@ -33,9 +39,11 @@ __all__ = [
     "Plan",
     "Policy",
     "PolicyError",
+    "Scratch",
     "Stage",
     "Tenants",
     "View",
+    "Window",
     "param",
 ]
 
@@ -73,6 +81,29 @@ class Decision:
     wake_s: float | None = None
     """Decide again at that time even if nothing happens before. None: no alarm. There is one alarm at a time, so each
     decision replaces that of the one before, and None takes it back."""
+
+    @classmethod
+    def toward(
+        cls, view: View, target: Mapping[int, Placement | Counts], rule: str = "consolidate", *,
+        wake_s: float | None = None,
+    ) -> Decision:
+        """The fewest commands that lead to a whole target: what each job should hold from now on.
+
+        `target` gives the rows that run from now on, each with a placement or with GPUs by type (name or index of the
+        type: count). A running job that is not in it is stopped; one that has what it should have stays where it is;
+        others move, and waiting ones start. Counts are placed by `rule` in the order of the target, on all GPUs but
+        those of named placements and of jobs that stay; of several types they get GPUs in the order of
+        `cluster.types`. Counts that cannot be placed leave a running job as it is where nobody took its GPUs, else
+        stop it; a waiting job waits.
+
+        Raises
+        ------
+        HetsimError
+            A GPU type that the cluster does not have, or a count below 0.
+        """
+        held = {row: view.placement(row) for row in view.running.tolist()}
+        stop, move, start = steps_toward(target, held, view.scratch(view.running), view.cluster, rule)
+        return cls(start=start, stop=stop, move=move, wake_s=wake_s)
 
 
 @dataclass(slots=True)
@@ -149,9 +180,12 @@ class View:
     running : int32 array
         Rows that run, in no particular order (the same one in each run).
     free_milli, idle, type_idle : int32 arrays
-        Free share of each GPU, wholly free GPUs of each node, of each type. Read-only.
+        Free share of each GPU, wholly free GPUs of each node, of each type. Read-only. A GPU that is drained or out
+        for maintenance has less than nothing free, even if all that is held of it were given back.
     slots, slot_at, slot_n : int32, int64, int32 arrays
         Running job `row` holds the GPUs slots[slot_at[row] : slot_at[row] + slot_n[row]] (`gpus_of`).
+    placed : dict of Placement
+        Of each running job that has a plan or terms of its own, by row: what it was placed with.
     vc_left : int64 array
         GPUs (in milli) that each virtual cluster may still take; huge where there is no quota.
     tenants : Tenants
@@ -186,6 +220,7 @@ class View:
         self._estimate_s, self._tenants = estimate_s, tenants
         self._throughput = throughput
         self._reference_rate = np.empty(0) if reference_rate is None else reference_rate
+        self.announced: list[Window] | None = None
         self.queued = np.empty(0, dtype=np.int32)
         self.queued_key = np.empty(0, dtype=np.float64)
         self.running = np.empty(0, dtype=np.int32)
@@ -201,11 +236,16 @@ class View:
         self.speed = np.zeros(n)
         self.overhead_s = np.zeros(n)
         self.slots_gpu = np.zeros(n)
+        self.placed: dict[int, Placement] = {}
         self._one = np.ones(n)
         # Only where the policy declares that it reads them (`declare`).
         self._happened: Happened | None = None
         self.by_type_s: np.ndarray | None = None
         self._free_gib: np.ndarray | None = None
+        self._state, self._shape = ledger.state, ledger.shape
+        # Own, writable copies: to Numba a read-only array is another type, and kernels would compile twice.
+        columns = (jobs.num_gpus, jobs.gpu_milli, jobs.worker_gpus, jobs.types, jobs.vc)
+        self._gangs = tuple(column.copy() for column in columns)
 
     def declare(self, policy: type[Policy] | Policy) -> None:
         """Keep what the policy says that it reads, and nothing else."""
@@ -215,6 +255,33 @@ class View:
             self.by_type_s = np.zeros((len(self.jobs), len(self.cluster.types)))
         if policy.shares_gpus:
             self._free_gib = np.array([t.memory_gib for t in self.cluster.types])[self.cluster.gpu_type]
+
+    @property
+    def held(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`slots`, `slot_at` and `slot_n`, as kernels want them."""
+        return self.slots, self.slot_at, self.slot_n
+
+    def scratch(self, without: Sequence[int] | np.ndarray = ()) -> Scratch:
+        """What would be free if the running jobs `without` were not there (default: what is free), as a copy.
+
+        A policy takes from it and gives to it while it decides, so that what it starts does not collide.
+        """
+        scratch = Scratch(self._state, self.vc_left, self._shape, self._gangs)
+        if len(without):
+            rows = np.asarray(without, dtype=np.int32)
+            other = [row for row in rows.tolist() if row in self.placed and self.placed[row].milli]
+            for row in other:  # on another share than they ask for
+                scratch.give(self.gpus_of(row), self.placed[row].milli, int(self.jobs.vc[row]))
+            if other:
+                rows = rows[~np.isin(rows, other)]
+            gangs, vc_left, state, shape = scratch.arrays
+            give_held(rows, self.held, gangs, vc_left, state, shape)
+        return scratch
+
+    def placement(self, row: int) -> Placement:
+        """What a running job holds, and on what terms; its GPUs are a view of `slots`."""
+        own = self.placed.get(row)
+        return Placement(self.gpus_of(row)) if own is None else replace(own, gpus=self.gpus_of(row))
 
     def gpus_of(self, row: int) -> np.ndarray:
         """GPUs that a running job holds, one a slot; empty where it does not run."""
@@ -258,6 +325,13 @@ class View:
         if self._tenants is None:
             raise PolicyError("the policy reads the tenants without declaring knows_tenants = True")
         return self._tenants
+
+    @property
+    def maintenance(self) -> tuple[Window, ...]:
+        """Maintenance windows that are known by now and not over. Only if the policy `knows_maintenance`."""
+        if self.announced is None:
+            raise PolicyError("the policy reads maintenance windows without declaring knows_maintenance = True")
+        return tuple(window for window in self.announced if window.up_s > self.now_s)
 
     def attained_s(self, rows: np.ndarray) -> np.ndarray:
         """Time that each job has held its GPUs until now, in s."""
@@ -344,6 +418,8 @@ class Policy(ABC):
     """Plans with `view.performance`: jobs must have a model."""
     needs_throughput: ClassVar[bool] = False
     """Reads `view.throughput` (by the belief of speed, with which the run is marked), `attained_work` or `rate_now`."""
+    knows_maintenance: ClassVar[bool] = False
+    """Reads `view.maintenance`, and is asked when a window becomes known."""
     needs_columns: ClassVar[tuple[str, ...]] = ()
     """Trace columns that must not be at their default throughout."""
     knows_tenants: ClassVar[bool] = False

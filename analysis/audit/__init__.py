@@ -28,6 +28,7 @@ CONDUCT: dict[str, Law] = {
     "queues keep to their quotas by type and in all": conduct.ceilings_kept,
     "gangs are whole": conduct.gangs_whole,
     "nothing runs on a node that is down": conduct.nodes_up,
+    "maintenance is kept": conduct.maintenance_kept,
     "jobs run on types that they allow": conduct.types_allowed,
     "a gang lies on one GPU type": conduct.one_type,
     "work of a segment is time times rate": accounts.segment_work,

@@ -203,6 +203,35 @@ def nodes_up(facts: Facts) -> Finding:
     )
 
 
+def maintenance_kept(facts: Facts) -> Finding:
+    """On a GPU that is drained, no job takes GPUs until it is back, and none holds it when it is out.
+
+    A job that was there goes on until then, also at another speed. It may end as the GPU goes out, and another begin
+    as it is back.
+    """
+    segment, gpu = facts.slots
+    order = np.argsort(gpu, kind="stable")
+    segment, gpu = segment[order], gpu[order]
+    begin, end, taken = facts.begin, facts.end, _starts(facts)
+    when = np.full(len(begin), np.inf)
+    where = np.zeros(len(begin), dtype=np.int64)
+    windows = facts.run.maintenance
+    for _, g, drain, out, back in windows.itertuples(index=False):
+        mine = segment[np.searchsorted(gpu, g) : np.searchsorted(gpu, g, side="right")]
+        started = taken[mine] & (begin[mine] >= drain) & (begin[mine] < back)
+        hit = mine[started | ((begin[mine] < back) & (end[mine] > out))]
+        since = np.maximum(begin[hit], drain)
+        sooner = since < when[hit]
+        when[hit[sooner]], where[hit[sooner]] = since[sooner], g
+    return Finding(
+        len(windows),
+        "times that a GPU was drained",
+        facts.of_segments(
+            np.isfinite(when), lambda i: f"segment from {begin[i]} to {end[i]} s", when, gpu=lambda i: where[i]
+        ),
+    )
+
+
 def types_allowed(facts: Facts) -> Finding:
     """Each slot lies on a GPU type that its job allows ('' allows any; names in any case)."""
     segment, kind = facts.slot_kinds

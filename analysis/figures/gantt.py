@@ -203,11 +203,14 @@ def _names(
 
 
 def _outages(axes: Axes, run: Run, clock: tuple[float, float]) -> None:
-    """Dark boxes over nodes that are down."""
+    """Dark boxes over nodes that are down, and GPUs that are out."""
     first, gpus = run.column("nodes", "first_gpu"), run.column("nodes", "gpus")
     for node, down, up in run.outages.itertuples(index=False):
         x0, x1 = (down - clock[0]) / clock[1], (min(up, run.window_s[1]) - clock[0]) / clock[1]
         axes.fill_between([x0, x1], first[node], first[node] + gpus[node], color="#555555", linewidth=0)
+    for _, gpu, down, up in run.gpus_out.itertuples(index=False):
+        x0, x1 = (down - clock[0]) / clock[1], (min(up, run.window_s[1]) - clock[0]) / clock[1]
+        axes.fill_between([x0, x1], gpu, gpu + 1, color="#555555", linewidth=0)
 
 
 def _label(axes: Axes, run: Run, gpus: int) -> None:

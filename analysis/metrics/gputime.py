@@ -34,16 +34,22 @@ def held_gpu_s(run: Run) -> np.ndarray:
 
 
 def capacity_gpu_s(run: Run) -> np.ndarray:
-    """GPU time that each node offered, in GPU-s: ``gpus * (window - time down in it)``.
+    """GPU time that each node offered, in GPU-s: ``gpus * (window - time down in it) - time of GPUs out``.
 
-    The window is that of the run, first submit to last event, or the measuring window.
+    The window is that of the run, first submit to last event, or the measuring window. GPUs that are out for
+    maintenance while their node is up are not there; those that are drained are.
     """
     begin, end = run.window_s
-    outages = run.outages
-    down = np.clip(outages["up_s"].to_numpy(), begin, end) - np.clip(outages["down_s"].to_numpy(), begin, end)
-    lost = np.bincount(outages["node"].to_numpy(np.int64), weights=down, minlength=len(run.node_type))
-    offered: np.ndarray = run.column("nodes", "gpus") * (end - begin - lost)
+    lost, out = (_away_s(run, times) for times in (run.outages, run.gpus_out))
+    offered: np.ndarray = run.column("nodes", "gpus") * (end - begin - lost) - out
     return offered
+
+
+def _away_s(run: Run, times: pd.DataFrame) -> np.ndarray:
+    """Time between down_s and up_s within the window, summed by node."""
+    away = np.clip(times["up_s"].to_numpy(), *run.window_s) - np.clip(times["down_s"].to_numpy(), *run.window_s)
+    total: np.ndarray = np.bincount(times["node"].to_numpy(np.int64), weights=away, minlength=len(run.node_type))
+    return total
 
 
 def of_types(run: Run, per_node: np.ndarray) -> dict[str, float]:

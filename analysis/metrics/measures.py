@@ -60,7 +60,7 @@ MEASURES: dict[str, Measure] = {
     **_quantiles("bounded_slowdown", "", "bounded slowdown", "max(1, JCT / max(duration_s, 10 s))", "mean p50 p99"),
     "makespan_s": Measure("s", "first submit to last end of the jobs that count; unknown where a window censors some",
                           "max end_s of segments − min submit_s"),
-    "capacity_gpu_h": Measure("GPU-h", "GPU time in service", "Σ gpus × (window − time down)"),
+    "capacity_gpu_h": Measure("GPU-h", "GPU time in service", "Σ gpus × (window − time down) − Σ time of GPUs out"),
     "held_gpu_h": Measure("GPU-h", "GPU time held", "Σ gpus × (end_s − begin_s) of segments"),
     "utilisation_share": Measure("share", "GPU time held of that in service", "held / capacity"),
     "partly_free_share": Measure("share", "free GPU time that lies on partly held nodes", "Σ free GPU-s of nodes with "

@@ -37,14 +37,15 @@ def node_states(run: Run) -> States:
     """States of nodes, from the window's begin to its end."""
     held = run.held
     nodes, size = np.arange(len(run.node_type)), run.column("nodes", "gpus") * np.int64(1000)
-    return _states(run, held.node, held.segment, held.milli, nodes, size)
+    return _states(run, held.node, held.segment, held.milli, nodes, size, run.gpus_out["node"].to_numpy(np.int64))
 
 
 def gpu_states(run: Run) -> States:
     """States of GPUs, numbered as in `gpu_ids`, from the window's begin to its end."""
     segment, gpu = explode(run.tables["segments"]["gpu_ids"])
     milli, owner = run.column("segments", "gpu_milli").astype(np.int64)[segment], _owner(run)
-    return _states(run, gpu.astype(np.int64), segment, milli, owner, np.full(len(owner), 1000))
+    out = run.gpus_out["gpu"].to_numpy(np.int64)
+    return _states(run, gpu.astype(np.int64), segment, milli, owner, np.full(len(owner), 1000), out)
 
 
 def _owner(run: Run) -> np.ndarray:
@@ -53,20 +54,25 @@ def _owner(run: Run) -> np.ndarray:
 
 
 def _states(
-    run: Run, unit: np.ndarray, segment: np.ndarray, milli: np.ndarray, node_of: np.ndarray, size: np.ndarray
+    run: Run, unit: np.ndarray, segment: np.ndarray, milli: np.ndarray, node_of: np.ndarray, size: np.ndarray,
+    out: np.ndarray,
 ) -> States:
-    """States of units from what segments hold of them; `node_of` and `size`: node and 1/1000 GPU of each unit."""
+    """States of units from what segments hold of them; `node_of` and `size`: node and 1/1000 GPU of each unit; `out`:
+    the unit of each entry of `run.gpus_out`."""
     begin_s, end_s = run.window_s
     outages = run.outages
     # Each unit of a node goes and comes with it; units of one node follow each other.
     node = outages["node"].to_numpy(np.int64)
     first, count = np.searchsorted(node_of, node), np.bincount(node_of, minlength=len(run.node_type))[node]
     away = np.repeat(first - np.concatenate(([0], np.cumsum(count[:-1]))), count) + np.arange(count.sum())
+    gone = np.concatenate((size[away], np.full(len(out), 1000)))
+    away = np.concatenate((away, out))
     every = np.arange(len(size))
     time_s = np.concatenate((
         np.full(len(size), begin_s),
         run.column("segments", "begin_s")[segment], run.column("segments", "end_s")[segment],
-        np.repeat(outages["down_s"].to_numpy(), count), np.repeat(outages["up_s"].to_numpy(), count),
+        np.repeat(outages["down_s"].to_numpy(), count), run.gpus_out["down_s"].to_numpy(),
+        np.repeat(outages["up_s"].to_numpy(), count), run.gpus_out["up_s"].to_numpy(),
         np.full(len(size), end_s),
     ))
     units = np.concatenate((every, unit, unit, away, away, every))
@@ -82,7 +88,7 @@ def _states(
     held, there = _sums(held[order], units)[lasts], size[units[lasts]]
     if len(away):
         change = np.zeros(len(units), dtype=np.int64)
-        change[b : b + 2 * len(away)] = np.concatenate((-size[away], size[away]))
+        change[b : b + 2 * len(away)] = np.concatenate((-gone, gone))
         there = there + _sums(change[order], units)[lasts]
     return States(units[lasts], time_s[lasts], length[lasts], held, there - held)
 

@@ -63,16 +63,20 @@ def gpus_in_use(run: Run, by_type: bool = False) -> pd.DataFrame:
 
 
 def capacity(run: Run) -> pd.DataFrame:
-    """GPUs in service (on nodes that are up) over time, in GPUs: columns time_s and one for each GPU type."""
+    """GPUs in service over time, in GPUs: columns time_s and one for each GPU type.
+
+    They are those of nodes that are up, without those that are out for maintenance.
+    """
     gpus, width = run.column("nodes", "gpus").astype(np.int64), len(run.types)
-    node = run.outages["node"].to_numpy(np.int64)
-    change = _one_hot(run.node_type[node], gpus[node], width)
-    up_s = run.outages["up_s"].to_numpy()
+    node, down_s, up_s = (np.concatenate([times[name].to_numpy() for times in (run.outages, run.gpus_out)])
+                          for name in ("node", "down_s", "up_s"))
+    size = np.concatenate((gpus[run.outages["node"].to_numpy(np.int64)], np.ones(len(run.gpus_out), dtype=np.int64)))
+    change = _one_hot(run.node_type[node.astype(np.int64)], size, width)
     back = np.isfinite(up_s)
     whole = _one_hot(run.node_type, gpus, width).sum(axis=0, keepdims=True)
     time_s, state = steps(
         np.maximum(
-            np.concatenate(([run.window_s[0]], run.outages["down_s"].to_numpy(), up_s[back])), run.window_s[0]
+            np.concatenate(([run.window_s[0]], down_s, up_s[back])), run.window_s[0]
         ),
         np.concatenate((whole, -change, change[back])),
     )

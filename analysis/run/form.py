@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from analysis.run.facts import Facts, Finding, Violation
 from analysis.run.one_run import Run, explode
 from analysis.run.runjson import settings_typed
-from sim.results.schema import END_REASONS, FILES, STATES, allowed, nullable, within
+from sim.results.schema import END_REASONS, FILES, MAINTENANCE, STATES, allowed, nullable, within
 
 
 def values_finite(facts: Facts) -> Finding:
@@ -78,14 +78,18 @@ def _at(table: str, field: pa.Field, row: int, text: str, got: object = None) ->
 
 
 def words_known(facts: Facts) -> Finding:
-    """Each state and end reason is one of those that the schema lists."""
-    for table, column, known in (("jobs", "state", STATES), ("segments", "end_reason", END_REASONS)):
-        words = facts.run.tables[table][column]
+    """Each state, end reason and change by maintenance is one of those that the schema lists."""
+    for table, column, known in (
+        ("jobs", "state", STATES), ("segments", "end_reason", END_REASONS), ("nodes", "maintenance", MAINTENANCE),
+    ):
+        cells = facts.run.tables[table][column].combine_chunks()
+        words = cells.flatten() if pa.types.is_list(cells.type) else cells
         fine = pc.is_in(words, pa.array(known))
         if not pc.all(fine, min_count=0).as_py():
-            row = pc.index(fine, pa.scalar(False)).as_py()
+            first = pc.index(fine, pa.scalar(False)).as_py()
+            row = _row(cells, words, ~fine.to_numpy(zero_copy_only=False))
             where = f"{table}.parquet, column {column!r}, row {row}"
-            found = Violation("unknown word", where=where, got=words[row].as_py(), allowed=", ".join(known))
+            found = Violation("unknown word", where=where, got=words[first].as_py(), allowed=", ".join(known))
             return Finding(len(words), "words", found)
     return Finding(len(facts.state) + len(facts.begin), "words")
 
@@ -125,7 +129,8 @@ def jobs_once(facts: Facts) -> Finding:
 
 
 def nodes_counted(facts: Facts) -> Finding:
-    """Nodes are numbered 0, 1, …, GPUs node by node; no other number occurs; outages do not overlap."""
+    """Nodes are numbered 0, 1, …, GPUs node by node; no other number occurs; outages do not overlap, nor does
+    maintenance of one GPU."""
     run = facts.run
     gpus, node = run.column("nodes", "gpus").astype(np.int64), run.column("nodes", "node")
     first = np.cumsum(gpus) - gpus
@@ -136,7 +141,7 @@ def nodes_counted(facts: Facts) -> Finding:
         found = Violation("number or first GPU does not add up", where=f"nodes.parquet, row {row}", node=row, got=got,
                           allowed=f"node {row}, first_gpu {first[row]}")
         return Finding(len(node), "nodes", found)
-    return Finding(len(node), "nodes", _numbers(facts, len(node), int(gpus.sum())) or _turns(run))
+    return Finding(len(node), "nodes", _numbers(facts, len(node), int(gpus.sum())) or _turns(run) or _rounds(run))
 
 
 def _numbers(facts: Facts, nodes: int, gpus: int) -> Violation | None:
@@ -167,6 +172,22 @@ def _turns(run: Run) -> Violation | None:
         if len(down) - len(up) not in (0, 1) or turns != sorted(turns):
             return Violation("times down and up do not alternate", where="nodes.parquet", node=node,
                              got={"down_s": down, "up_s": up})
+    return None
+
+
+def _rounds(run: Run) -> Violation | None:
+    """The first node with a GPU that is not drained, out and back in turn, at times that go forward."""
+    columns = ("maintenance", "maintenance_s", "maintenance_gpu", "first_gpu", "gpus")
+    for node, row in enumerate(run.tables["nodes"].select(columns).to_pylist()):
+        what, times, gpus = (row[name] or [] for name in columns[:3])
+        turns: dict[int, list[str]] = {}
+        for gpu, word in zip(gpus, what, strict=False):
+            turns.setdefault(gpu, []).append(word)
+        own = all(row["first_gpu"] <= gpu < row["first_gpu"] + row["gpus"] for gpu in turns)
+        right = all(word == MAINTENANCE[at % 3] for words in turns.values() for at, word in enumerate(words))
+        if not (len(what) == len(times) == len(gpus) and times == sorted(times) and own and right):
+            return Violation("maintenance is no turn of drained, out and back of the node's GPUs",
+                             where="nodes.parquet", node=node, got={name: row[name] for name in columns[:3]})
     return None
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sim.results.schema import BACK, DRAINED, OUT
 from traces.errors import HetsimError, did_you_mean
 
 FINISHED = ("done", "killed", "failed")
@@ -178,6 +179,44 @@ class Run:
         frame = frame.merge(back, on=["node", "k"], how="left").drop(columns="k")
         frame["up_s"] = frame["up_s"].fillna(np.inf)
         return frame
+
+    @cached_property
+    def maintenance(self) -> pd.DataFrame:
+        """Maintenance of GPUs as it happened: node, gpu, drain_s, out_s, back_s (infinite: it did not come to that).
+
+        In the order of GPUs, then of time.
+        """
+        node, gpu = explode(self.tables["nodes"]["maintenance_gpu"])
+        (_, what), (_, time_s) = (explode(self.tables["nodes"][name]) for name in ("maintenance", "maintenance_s"))
+        order = np.argsort(gpu, kind="stable")
+        node, gpu, what, time_s = node[order], gpu[order].astype(np.int64), what[order], time_s[order]
+        begins = what == DRAINED
+        number, count = np.cumsum(begins) - 1, int(begins.sum())
+        times = {}
+        for name, word in (("drain_s", DRAINED), ("out_s", OUT), ("back_s", BACK)):
+            times[name] = np.full(count, np.inf)
+            times[name][number[what == word]] = time_s[what == word]
+        return pd.DataFrame({"node": node[begins], "gpu": gpu[begins], **times})
+
+    @cached_property
+    def gpus_out(self) -> pd.DataFrame:
+        """Times at which GPUs were out for maintenance while their node was up: node, gpu, down_s, up_s.
+
+        With `outages`, all times at which GPUs were out of service, none of them twice.
+        """
+        down: dict[int, list[tuple[float, float]]] = {}
+        for node, down_s, up_s in self.outages.itertuples(index=False):
+            down.setdefault(node, []).append((down_s, up_s))
+        rows = []
+        for node, gpu, _, out_s, back_s in self.maintenance.itertuples(index=False):
+            for down_s, up_s in down.get(node, ()):
+                if min(back_s, down_s) > out_s:
+                    rows.append((node, gpu, out_s, min(back_s, down_s)))
+                out_s = max(out_s, up_s)
+            if back_s > out_s:
+                rows.append((node, gpu, out_s, back_s))
+        frame = pd.DataFrame(rows, columns=["node", "gpu", "down_s", "up_s"])
+        return frame.astype({"node": np.int64, "gpu": np.int64, "down_s": np.float64, "up_s": np.float64})
 
 
 def explode(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

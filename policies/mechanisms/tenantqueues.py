@@ -9,10 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from policies.mechanisms import Placing
+from policies.mechanisms.placing import Placing
 from sim.api import Decision, Placement, Tenants, View
-from sim.kernels.ledger import give, take
-from sim.kernels.placement import RULES, place
 
 NOBODY = -1
 
@@ -44,7 +42,7 @@ class TenantQueues(Placing):
     def decide(self, view: View) -> Decision:
         if view.queued.size == 0:
             return Decision()
-        draft = _Draft(view, self._state(view), self._jobs, RULES[self.placement])
+        draft = _Draft(view, self.placement)
         waiting = draft.waiting()
         while waiting:
             heads = [(draft.head(vc), vc) for vc in sorted(waiting)]
@@ -64,12 +62,9 @@ class TenantQueues(Placing):
 class _Draft:
     """What one decision has come to so far: who waits, who holds what, what is free."""
 
-    def __init__(self, view: View, state: tuple[np.ndarray, ...], jobs: tuple[np.ndarray, ...], rule: int) -> None:
-        self._view, self._rule = view, rule
+    def __init__(self, view: View, rule: str) -> None:
+        self._view, self._rule, self._free = view, rule, view.scratch()
         self.tenants = view.tenants.scratch()
-        self._free, (self._node_first, self._node_type, self._node_gpus, self._gpu_node) = state[:3], state[3:]
-        self._num_gpus, self._milli, self._worker, self._types = jobs[:4]
-        self._out = np.empty(int(self._num_gpus.max()), dtype=np.int32)
         # Of each virtual cluster the span of the queue that still waits, and those whom this decision has preempted.
         vcs = len(view.jobs.vc_names)
         bounds = np.searchsorted(view.queued_key, np.arange(vcs + 1) * float(len(view.jobs))).tolist()
@@ -134,7 +129,7 @@ class _Draft:
 
     def _mask(self, row: int, rule: Callable[[int, int, float], bool]) -> int:
         """Bit t set: the job may use GPU type t, and the rule holds there."""
-        types, gpus = int(self._types[row]), float(self._view.jobs.gpus[row])
+        types, gpus = int(self._view.jobs.types[row]), float(self._view.jobs.gpus[row])
         return sum(1 << t for t in range(len(self._view.cluster.types)) if types >> t & 1 and rule(row, t, gpus))
 
     def _claimed(self, row: int) -> int:
@@ -144,13 +139,10 @@ class _Draft:
         """Place a job on one of the types of a mask by the rule; it no longer waits."""
         if not mask:
             return False
-        end = place(
-            self._rule, self._num_gpus[row], self._milli[row], self._worker[row], np.uint64(mask), *self._free,
-            self._node_first, self._node_type, self._node_gpus, self._gpu_node, self._out, 0,
-        )
-        if end < 0:
+        gpus = self._free.place(self._free.gang(row)._replace(types=mask), self._rule)
+        if gpus is None:
             return False
-        vc, gpus = int(self._view.jobs.vc[row]), self._out[:end].copy()
+        vc = int(self._view.jobs.vc[row])
         self._placed[row] = gpus
         self._count(row, gpus, 1)
         if row in self._preempted.get(vc, ()):
@@ -177,22 +169,22 @@ class _Draft:
 
     def _give(self, row: int) -> None:
         gpus = self._gpus(row)
-        give(gpus, self._milli[row], *self._free, self._gpu_node, self._node_type)
+        self._free.give(gpus, self._free.gang(row).gpu_milli, self._free.gang(row).vc)
         self._count(row, gpus, -1)
 
     def _take(self, row: int) -> bool:
         """The job goes on where it is, if its GPUs are still free and its queues may hold them."""
-        gpus = self._gpus(row)
+        gpus, gang = self._gpus(row), self._free.gang(row)
         gpu_type = int(self._view.cluster.gpu_type[gpus[0]])
         if not self.tenants.may(row, gpu_type, float(self._view.jobs.gpus[row])) or \
-                take(gpus, self._milli[row], *self._free, self._gpu_node, self._node_type) >= 0:
+                not self._free.take(gpus, gang.gpu_milli, gang.vc):
             return False
         self._count(row, gpus, 1)
         return True
 
     def _count(self, row: int, gpus: np.ndarray, sign: int) -> None:
         gpu_type = int(self._view.cluster.gpu_type[gpus[0]])
-        self.tenants.take(row, gpu_type, sign * gpus.size * int(self._milli[row]))
+        self.tenants.take(row, gpu_type, sign * gpus.size * self._free.gang(row).gpu_milli)
 
     def _preempt(self, row: int) -> None:
         """A job that has given back its GPUs waits again, in its place in the queue."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from policies.mechanisms import Ordered, nothing_to_do
-from sim.api import Decision, View
+from sim.api import Decision, Scratch, View
 from sim.kernels.admit import admit, backfill
 from sim.kernels.placement import RULES
 
@@ -28,52 +28,43 @@ class Easy(Ordered):
     def decide(self, view: View) -> Decision:
         if nothing_to_do(view):
             return Decision()
-        columns, state, buffers = self._columns(view), self._state(view), self._buffers()
-        count = admit(view.queued, False, RULES[self.placement], *columns, *state, *buffers)
+        scratch, rule = view.scratch(), RULES[self.placement]
+        count = admit(view.queued, False, rule, *scratch.arrays, self._found)
         starts = self._placements(count)
         rest = view.queued[count:]
-        if rest.size > 1 and state[0].any():
+        if rest.size > 1 and (scratch.milli > 0).any():
             rows = np.concatenate((view.running, np.array([row for row, _ in starts], dtype=np.int32)))
-            reserved, shadow_s, spare = self._promise(view, int(rest[0]), rows, dict(starts), state[0])
-            later = rest[1:]
-            count = backfill(
-                later,
-                view.estimate_s,
-                view.served_s,
-                view.now_s,
-                shadow_s,
-                reserved,
-                spare,
-                RULES[self.placement],
-                *columns,
-                *state,
-                *buffers,
-            )
-            starts += self._placements(count)
+            promise = self._promise(view, int(rest[0]), rows, dict(starts), scratch)
+            belief = view.now_s, view.estimate_s, view.served_s
+            starts += self._placements(backfill(rest[1:], belief, promise, rule, *scratch.arrays, self._found))
         return self.never_fits(view, Decision(start=starts))
 
     def _promise(
-        self, view: View, head: int, rows: np.ndarray, starts: dict, free: np.ndarray
+        self, view: View, head: int, rows: np.ndarray, starts: dict, scratch: Scratch
     ) -> tuple[int, float, int]:
         """Type, time and spare milli-GPUs of the head job's promise."""
         speed = np.where(view.speed[rows] > 0, view.speed[rows], 1.0)
         ends_s = view.now_s + np.fmin(view.remaining_s(rows), np.inf) / speed
         milli = np.rint(view.jobs.gpus[rows] * 1000).astype(np.int64)
+        closed = scratch.milli < 0
+        if closed.any():  # what is given back on a closed GPU is for nobody
+            lost = np.array([closed[view.gpus_of(row)].sum() for row in rows.tolist()], dtype=np.int64)
+            milli -= lost * view.jobs.gpu_milli[rows]
         gpu_type = view.cluster.gpu_type
         first = np.array(
             [starts[r].gpus[0] if r in starts else view.slots[view.slot_at[r]] for r in rows.tolist()], dtype=np.int64
         )
-        need = int(np.rint(view.jobs.gpus[head] * 1000))
+        need, free = int(np.rint(view.jobs.gpus[head] * 1000)), scratch.type_milli().tolist()
         best = (0, np.inf, 0)
         for t in range(len(view.cluster.types)):
             if not int(view.jobs.types[head]) >> t & 1:
                 continue
             here = np.flatnonzero(gpu_type[first] == t) if rows.size else np.empty(0, dtype=np.int64)
             order = here[np.argsort(ends_s[here], kind="stable")]
-            total = int(free[gpu_type == t].sum()) + np.cumsum(milli[order])
+            total = free[t] + np.cumsum(milli[order])
             enough = np.flatnonzero(total >= need)
-            if int(free[gpu_type == t].sum()) >= need:  # enough in number, but not in one place
-                found = (t, float(view.now_s), int(free[gpu_type == t].sum()) - need)
+            if free[t] >= need:  # enough in number, but not in one place
+                found = (t, float(view.now_s), free[t] - need)
             elif enough.size:
                 at = float(ends_s[order[enough[0]]])
                 by_then = total[np.flatnonzero(ends_s[order] <= at)[-1]]

@@ -151,13 +151,14 @@ def _without_effect(config: RunConfig, policy: Policy) -> list[str]:
         found.append(f"format has no effect: {config.trace!r} is generated (a file: ./{config.trace})")
     if "load_by" in given and config.load is None and config.trace not in GENERATORS:
         found.append("load_by has no effect without load")
-    planned = engine.capacity is not None or engine.outages is not None
+    files = [name for name in ("capacity", "outages", "maintenance") if getattr(engine, name) is not None]
     if engine.mtbf_h is None:
         found += [f"engine.{name} has no effect without engine.mtbf_h: no node fails"
                   for name in ("repair_h", "checkpoint_interval_s")
-                  if name in engine.model_fields_set and not (planned and name == "checkpoint_interval_s")]
-    if planned and config.load is not None and config.load_by == "compress":
-        found.append("load stretches the times of jobs, not those of engine.capacity and engine.outages")
+                  if name in engine.model_fields_set and not (files and name == "checkpoint_interval_s")]
+    if files and config.load is not None and config.load_by == "compress":
+        named = " and ".join(f"engine.{name}" for name in files)
+        found.append(f"load stretches the times of jobs, not those of {named}")
     return found
 
 
@@ -206,7 +207,7 @@ def _calendar_loads(config: RunConfig, trace: Trace, cluster: ClusterSpec) -> li
     from traces.offered_load import demand_gpu_s
 
     engine, first, last = config.engine, float(trace.submit_s[0]), float(trace.submit_s[-1])
-    if (not engine.quotas and engine.capacity is None and engine.outages is None) or last <= first:
+    if not (engine.quotas or engine.capacity or engine.outages or engine.maintenance) or last <= first:
         return []
     names = tuple(dict.fromkeys(trace.vc.tolist()))
     table = make_timetable(cluster, names, engine, first)

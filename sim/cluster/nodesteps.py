@@ -1,4 +1,6 @@
-"""Which nodes go and come: GPUs counted by a capacity file become nodes, and two files together become steps."""
+"""Which nodes go and come: GPUs counted by a capacity file become nodes, and two files together become steps. With
+maintenance windows: how many GPUs of a node are there for jobs to start on.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sim.cluster.maintenance import Window
 from sim.cluster.spec import ClusterError, ClusterSpec
 from traces.machines.capacity import Capacity
 
@@ -80,3 +83,36 @@ def net(changes: list[Change], time_s: np.ndarray, num_nodes: int) -> Iterator[t
             if up != seen[node]:
                 seen[node] = up
                 yield step, node, up
+
+
+def step_at(time_s: np.ndarray, when_s: float) -> int:
+    """The step that a time is; all that was before the start is step 0."""
+    return int(np.searchsorted(time_s, when_s)) if when_s > time_s[0] else 0
+
+
+def gpus_there(
+    nodes: list[tuple[int, int, bool]], windows: tuple[Window, ...], time_s: np.ndarray, node_gpus: np.ndarray
+) -> np.ndarray:
+    """int64 [changes, 3]: node, step, and GPUs of the node on which jobs may start from then on; in this order.
+
+    Of a node that is away, none; else those that no window drains or holds out of service.
+    """
+    away: dict[int, dict[int, int]] = {}
+    closed: dict[int, dict[int, int]] = {}
+    for step, node, up in nodes:
+        away.setdefault(node, {})[step] = -1 if up else 1
+    for window in windows:
+        of_node = closed.setdefault(window.node, {})
+        for when_s, change in ((window.drain_s, window.gpus.size), (window.up_s, -window.gpus.size)):
+            if when_s < np.inf:
+                step = step_at(time_s, when_s)
+                of_node[step] = of_node.get(step, 0) + change
+    rows = []
+    for node in sorted({*away, *closed}):
+        gone, out = away.get(node, {}), closed.get(node, {})
+        is_away, lacking = 0, 0
+        for step in sorted({*gone, *out}):
+            is_away += gone.get(step, 0)
+            lacking += out.get(step, 0)
+            rows.append((node, step, 0 if is_away else int(node_gpus[node]) - lacking))
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)

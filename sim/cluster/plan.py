@@ -5,7 +5,8 @@ Below both the interface of policies and the performance model, which speak of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -105,3 +106,24 @@ class Placement:
     def has_terms(self) -> bool:
         """Whether it says anything but GPUs and plan."""
         return bool(self.milli or self.batch_size or self.cap_w)
+
+    def same(self, other: Placement) -> bool:
+        """Whether a job runs alike on both: all else equal, and the same GPUs in each part of its plan, in any order.
+
+        What the planner predicted (`Plan.iteration_s`, `memory_gib`) does not count.
+        """
+        if self.gpus.size != other.gpus.size or not all(
+            getattr(self, f.name) == getattr(other, f.name) for f in fields(self) if f.name not in ("gpus", "plan")
+        ):
+            return False
+        cuts = [0, self.gpus.size]
+        if self.plan is not None and other.plan is not None:
+            mine, its = (replace(plan, iteration_s=0.0, memory_gib=()) for plan in (self.plan, other.plan))
+            if mine != its:
+                return False
+            cuts = np.cumsum([0, *(part.gpus for part in mine.parts)]).tolist()
+        elif self.plan is not other.plan:
+            return False
+        return all(
+            np.array_equal(np.sort(self.gpus[a:b]), np.sort(other.gpus[a:b])) for a, b in pairwise(cuts)
+        )

@@ -17,6 +17,8 @@ from traces.errors import HetsimError
 
 WHOLE = 1000
 """Milli-GPU in a GPU."""
+CLOSED = 2 * WHOLE
+"""What a closed GPU lacks: more than a GPU, so that it is below nothing even when nobody holds any of it."""
 
 
 class ClusterError(HetsimError):
@@ -154,9 +156,11 @@ class Ledger:
 
     Attributes
     ----------
-    free_milli : int32 [GPUs], free share of each GPU; 0 on a node that is down.
+    free_milli : int32 [GPUs], free share of each GPU; 0 on a node that is down, negative where it is closed (drained,
+        or out for maintenance). What jobs give back there leaves it negative, also in a copy that is only tried out.
     idle : int32 [nodes], GPUs of a node that are wholly free.
     type_idle : int32 [types], the same by type.
+    state, shape : these three, and the cluster's arrays, as the kernels want them (`sim.kernels.ledger`).
     """
 
     def __init__(self, cluster: ClusterSpec) -> None:
@@ -166,17 +170,19 @@ class Ledger:
         self.type_idle = cluster.gpus_by_type().astype(np.int32)
         # Own, writable copies: to Numba a read-only array is another type, and kernels would compile twice.
         self.gpu_node, self.node_type = cluster.gpu_node.copy(), cluster.node_type.copy()
+        self.shape = (cluster.node_first.copy(), self.node_type, cluster.node_gpus.copy(), self.gpu_node)
+        self.state = (self.free_milli, self.idle, self.type_idle)
 
     def take(self, gpus: np.ndarray, milli: int) -> int:
         """Take `milli` of each GPU listed (a GPU listed twice gives twice).
 
         Returns -1, or the position of the first GPU that has less than that free (then nothing is taken).
         """
-        return int(take(gpus, milli, self.free_milli, self.idle, self.type_idle, self.gpu_node, self.node_type))
+        return int(take(gpus, milli, self.state, self.shape))
 
     def give(self, gpus: np.ndarray, milli: int) -> None:
         """Return what `take` took."""
-        give(gpus, milli, self.free_milli, self.idle, self.type_idle, self.gpu_node, self.node_type)
+        give(gpus, milli, self.state, self.shape)
 
     def count_by_type(self, gpus: np.ndarray) -> dict[int, int]:
         """How many of some GPUs are of each type, for the types among them."""
@@ -185,15 +191,29 @@ class Ledger:
 
     def node_down(self, node: int) -> None:
         """Take a node out of service; the caller has freed all of its GPUs first."""
-        span = slice(self.cluster.node_first[node], self.cluster.node_first[node + 1])
-        assert (self.free_milli[span] == WHOLE).all(), "a node goes down with jobs on it"
-        self.free_milli[span] = 0
-        self.type_idle[self.cluster.node_type[node]] -= self.idle[node]
-        self.idle[node] = 0
+        free = self.free_milli[self.cluster.node_first[node] : self.cluster.node_first[node + 1]]
+        assert (free % CLOSED == WHOLE).all(), "a node goes down with jobs on it"
+        free -= WHOLE
+        self._count(node)
 
     def node_up(self, node: int) -> None:
-        """Put a node back into service, all of it free."""
-        span = slice(self.cluster.node_first[node], self.cluster.node_first[node + 1])
-        self.free_milli[span] = WHOLE
-        self.idle[node] = self.cluster.node_gpus[node]
-        self.type_idle[self.cluster.node_type[node]] += self.idle[node]
+        """Put a node back into service, all of it free but for GPUs that are closed."""
+        self.free_milli[self.cluster.node_first[node] : self.cluster.node_first[node + 1]] += WHOLE
+        self._count(node)
+
+    def close(self, gpus: np.ndarray) -> None:
+        """Let nobody take of some GPUs (of one node, each listed once); what is held of them stays held."""
+        self.free_milli[gpus] -= CLOSED
+        self._count(int(self.gpu_node[gpus[0]]))
+
+    def reopen(self, gpus: np.ndarray) -> None:
+        """Undo `close`: what nobody holds of the GPUs is free again, if their node is up."""
+        self.free_milli[gpus] += CLOSED
+        self._count(int(self.gpu_node[gpus[0]]))
+
+    def _count(self, node: int) -> None:
+        """Count the idle GPUs of a node anew."""
+        free = self.free_milli[self.cluster.node_first[node] : self.cluster.node_first[node + 1]]
+        idle = int(np.count_nonzero(free == WHOLE))
+        self.type_idle[self.cluster.node_type[node]] += idle - self.idle[node]
+        self.idle[node] = idle

@@ -8,6 +8,7 @@ From files (`traces.machines.own_tables`) to one list of steps:
 - A row with a virtual cluster is its quota from then on. Running jobs above a quota that shrank keep their GPUs; none
   starts above it.
 - An outage file names nodes. A node is there where neither file takes it away.
+- Of maintenance windows, the times at which GPUs are drained and are back are steps: so much less, or more, can start.
 
 The engine follows the steps; a policy sees what is there now. Only `ahead` looks forward: for the referee, which says
 of a job that it can never run.
@@ -23,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from sim.cluster.nodesteps import Change, counted, known_type, net
+from sim.cluster.maintenance import Window, read_maintenance
+from sim.cluster.nodesteps import Change, counted, gpus_there, known_type, net, step_at
 from sim.cluster.spec import ClusterError, ClusterSpec
 from sim.cluster.tenants import NO_QUOTA, is_plain, named_queue
 from sim.settings.config import EngineConfig
@@ -41,6 +43,8 @@ class Timetable:
     time_s : float64 [steps + 1], ascending; the first is the start of the run.
     node_step, node, node_up : int64, int64, bool [changes], nodes that go or come, in order of their step. In step 0
         only nodes that are not there at the start.
+    windows : maintenance windows that are not over at the start, in the order of drain_s.
+    there : int64 [changes, 3], node, step, GPUs of it on which jobs may start from then on, in this order.
     quotas : for each virtual cluster with a quota, its index and (step, milli-GPU) of each change, the first of step 0.
     node_gpus : int64 [nodes], GPUs of each node.
     info : what run.json says of it; empty where nothing changes.
@@ -50,6 +54,8 @@ class Timetable:
     node_step: np.ndarray
     node: np.ndarray
     node_up: np.ndarray
+    windows: tuple[Window, ...]
+    there: np.ndarray
     quotas: dict[int, list[tuple[int, int]]]
     node_gpus: np.ndarray
     info: dict[str, Any]
@@ -88,19 +94,34 @@ class Timetable:
         """int64 [steps + 1]: the largest quota of a virtual cluster from each step on, milli-GPU."""
         return ahead(self.quota(vc))
 
-    def slots(self, slots: np.ndarray) -> np.ndarray:
-        """int64 [steps + 1]: what the nodes that are there hold at each step, with slots[node]."""
-        change = np.where(self.node_up, 1, -1) * slots[self.node]
-        held: np.ndarray = slots.sum() + np.cumsum(np.bincount(self.node_step, change, self.steps + 1))
+    def gpus(self, nodes: np.ndarray, worker: int = 1) -> np.ndarray:
+        """int64 [steps + 1]: GPUs of some nodes (bool) on which jobs may start at each step, in whole workers."""
+        whole = np.where(nodes, self.node_gpus // worker * worker, 0)
+        _, step, _ = self.there.T
+        held: np.ndarray = whole.sum() + np.cumsum(np.bincount(step, self._changes(whole, worker), self.steps + 1))
         return held.astype(np.int64)
+
+    def _changes(self, whole: np.ndarray, worker: int = 1) -> np.ndarray:
+        """int64 [changes]: GPUs in whole workers that each entry of `there` adds, where nodes hold whole[node]."""
+        node, _, gpus = self.there.T
+        after = np.minimum(gpus // worker * worker, whole[node])
+        before = np.concatenate((whole[:1], after[:-1]))
+        first = np.concatenate(([True], node[1:] != node[:-1]))[: len(node)]
+        change: np.ndarray = after - np.where(first, whole[node], before[: len(node)])
+        return change
+
+    @cached_property
+    def fewer(self) -> frozenset[int]:
+        """Steps in which some node is left with fewer GPUs on which jobs may start."""
+        return frozenset(self.there[self._changes(self.node_gpus) < 0, 1].tolist())
 
     def mean_gpus(self, begin_s: float, end_s: float) -> float:
         """GPUs that are there on average from begin_s to end_s (at begin_s, where both are one time).
 
         ∫ GPUs of the nodes that are there dt / (end_s − begin_s); before the run starts, what is there at its start.
-        Quotas do not count, nor do nodes that fail.
+        Quotas do not count, nor do nodes that fail. GPUs that are drained are not there.
         """
-        gpus = self.slots(self.node_gpus)
+        gpus = self.gpus(np.ones(len(self.node_gpus), dtype=bool))
         if end_s <= begin_s:
             return float(gpus[max(int(np.searchsorted(self.time_s, begin_s, side="right")) - 1, 0)])
         edges_s = np.clip([begin_s, *self.time_s[1:], end_s], begin_s, end_s)
@@ -144,12 +165,19 @@ def make_timetable(
         changes += [(time_s, 1, np.array([node]), up) for time_s, node, up in zip(
             times.time_s.tolist(), times.node.tolist(), times.up.tolist(), strict=True)]
         notes += _beside(times.time_s, str(config.outages), start_s, last_s)
+    windows = () if config.maintenance is None else read_maintenance(config.maintenance, cluster)
+    if windows:
+        moments_s = np.array([t for w in windows for t in (w.drain_s, w.down_s, w.up_s) if t < np.inf])
+        notes += _beside(moments_s, str(config.maintenance), start_s, last_s)
+        windows = tuple(w for w in windows if w.up_s > start_s)
     times_s = {t for t, *_ in changes} | {t for steps in named.values() for t, _ in steps}
+    times_s |= {t for w in windows for t in (w.drain_s, w.up_s) if t < np.inf}
     time_s = np.array([start_s, *sorted(t for t in times_s if t > start_s)])
     rows = list(net(changes, time_s, cluster.num_nodes))
     step, node, up = (np.array([row[i] for row in rows], dtype=np.int64) for i in range(3))
     quotas = {vc: _steps_of(steps, time_s) for vc, steps in named.items()}
-    files = {name: path for name, path in (("capacity", config.capacity), ("outages", config.outages)) if path}
+    named_files = (("capacity", config.capacity), ("outages", config.outages), ("maintenance", config.maintenance))
+    files = {name: path for name, path in named_files if path}
     info = {} if not files else {
         **{name: {"file": Path(path).name, "sha256": _digest(path)} for name, path in files.items()},
         "steps": len(time_s) - 1,
@@ -158,7 +186,9 @@ def make_timetable(
                    for vc, steps in sorted(quotas.items()) if vc not in fixed},
         "notes": notes,
     }
-    table = Timetable(time_s, step, node, up.astype(bool), quotas, cluster.node_gpus.astype(np.int64), info)
+    there = gpus_there(rows, windows, time_s, cluster.node_gpus)
+    table = Timetable(time_s, step, node, up.astype(bool), windows, there, quotas, cluster.node_gpus.astype(np.int64),
+                      info)
     notes += _empty_until(table)
     return table
 
@@ -177,7 +207,7 @@ def _beside(time_s: np.ndarray, where: str, start_s: float, last_s: float) -> li
 
 def _empty_until(table: Timetable) -> list[str]:
     """A note where no GPU is there at the start."""
-    there = np.flatnonzero(table.slots(table.node_gpus))
+    there = np.flatnonzero(table.gpus(np.ones(len(table.node_gpus), dtype=bool)))
     if len(there) == 0:
         return ["no GPU is ever there"]
     if there[0] == 0:
@@ -240,5 +270,5 @@ def _steps_of(steps: list[tuple[float, int]], time_s: np.ndarray) -> list[tuple[
     """(step, milli-GPU) of a quota's changes; what was before the start is step 0."""
     found: dict[int, int] = {}
     for now_s, gpus in steps:
-        found[int(np.searchsorted(time_s, now_s)) if now_s > time_s[0] else 0] = gpus * 1000
+        found[step_at(time_s, now_s)] = gpus * 1000
     return list(found.items())

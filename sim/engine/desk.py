@@ -111,7 +111,7 @@ class Desk:
                 "a GPU that is not free was asked for",
                 where=self.where(row),
                 got=f"GPU {g}, wanted {milli} milli",
-                allowed=f"{self._ledger.free_milli[g]} milli free",
+                allowed=f"{max(0, self._ledger.free_milli[g])} milli free",
             )
         if not 0 < rate < np.inf:
             raise IllegalDecisionError(
@@ -119,7 +119,7 @@ class Desk:
                 where=self.where(row),
                 got=f"{gpus.size} GPUs of {self._referee.types_of(gpus)}",
             )
-        self._set_end(row, self._book.launch(row, gpus, placement.plan, rate, now, agreed))
+        self._set_end(row, self._book.launch(row, gpus, placement, rate, now, agreed))
         if agreed is not None:
             self._terms.join(row, gpus, agreed)
         if self._neighbours is not None:

@@ -21,6 +21,7 @@ from sim.cluster.tenants import TenantLedger
 from sim.cluster.timetable import Timetable
 from sim.engine.clock import LATE, Clock
 from sim.engine.desk import MAX_IN_VAIN, Desk
+from sim.engine.drains import Drains
 from sim.engine.jobbook import JobBook
 from sim.engine.jobqueue import JobQueue
 from sim.engine.outages import Outages
@@ -71,8 +72,9 @@ class Engine:
         )
         self._happened = view.happened if policy.reads_happened else None
         self._outages = Outages(
-            cluster, self._clock, ledger, config, seed, timetable, self._on_node_down, self._on_step, self._ask
+            cluster, self._clock, ledger, config, seed, timetable, self._vacate, self._on_step, self._ask
         )
+        self._drains = Drains(self._clock, ledger, timetable.windows, view, self._vacate, self._ask)
         self._submit = trace.submit_s.tolist()
         self._end_s = np.full(n, np.nan)
         self._state, self._reason = [""] * n, [""] * n
@@ -87,6 +89,7 @@ class Engine:
         """Run until each job has left, nothing can happen any more, or the horizon is reached."""
         self._clock.at(self._submit[0], self._on_submit)
         self._outages.begin()
+        self._drains.begin()
         while self._open and self._clock.peek() <= self._horizon:
             self._clock.step()
             if self._stuck():
@@ -107,6 +110,7 @@ class Engine:
             self._reason,
             outages.down_s,
             outages.up_s,
+            self._drains.changes,
             float(self._clock.now),
             self._decisions,
         )
@@ -115,14 +119,16 @@ class Engine:
         """True where jobs wait, none runs, none comes, and no alarm, repair or step of the timetable changes that."""
         if self._book.gpus or self._asked or self._next < len(self._submit):
             return False
-        return not (self._alarm_set or self._outages.change_to_come) or self._decided_in_vain > MAX_IN_VAIN
+        to_come = self._alarm_set or self._outages.change_to_come or self._drains.news_to_come
+        return not to_come or self._decided_in_vain > MAX_IN_VAIN
 
     def _why_stuck(self) -> str:
         if self._outages.num_failed:
             return "nodes fail faster than a job can start"
-        absent = self._outages.num_absent
-        away = f", of which {absent} nodes are away" if absent else ""
-        return f"the policy leaves it waiting on an idle cluster{away}"
+        closed = len(self._drains.closed)
+        counts = (self._outages.num_absent, "nodes are away"), (closed, "GPUs are in maintenance")
+        away = " and ".join(f"{count} {what}" for count, what in counts if count)
+        return "the policy leaves it waiting on an idle cluster" + (f", of which {away}" if away else "")
 
     def _ask(self) -> None:
         """Ask for a decision at this instant, after all that is due now."""
@@ -159,12 +165,12 @@ class Engine:
             self._asked = True
             self._on_decide(event)
 
-    def _on_node_down(self, node: int) -> None:
-        """The jobs of a node that fails or leaves fall back to their last checkpoint and wait again."""
-        hit = self._book.on_node(node)
+    def _vacate(self, gpus: np.ndarray, why: str) -> None:
+        """The jobs on GPUs that go out of service are interrupted and wait again."""
+        hit = self._book.on_gpus(gpus)
         for row in hit:
-            self._desk.interrupt(row, "node_failed")
-        self._came_back(hit, "node_failed")
+            self._desk.interrupt(row, why)
+        self._came_back(hit, why)
 
     def _on_lease_end(self, rows: list[int]) -> None:
         """The GPUs of jobs whose leases are over fall back; they wait again."""
@@ -185,7 +191,7 @@ class Engine:
         Running jobs above a quota that shrank go on: what their virtual cluster may take is negative until they end.
         """
         self._referee.step = step
-        less = bool(self._timetable.nodes_at(step)[0])
+        less = step in self._timetable.fewer
         for vc, milli in self._timetable.quotas_at(step):
             self._book.change_quota(vc, milli - self._quota[vc])
             less |= milli < self._quota[vc]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.api import Plan, View
+from sim.api import Placement, View
 from sim.cluster.spec import Ledger
 from sim.cluster.tenants import TenantLedger
 from sim.engine.terms import Agreed
@@ -58,19 +58,21 @@ class JobBook:
         """Rows that run, in no particular order."""
         return self._running[: len(self.gpus)]
 
-    def on_node(self, node: int) -> list[int]:
-        """Running jobs with a GPU on a node, in the order of their starts."""
+    def on_gpus(self, some: np.ndarray) -> list[int]:
+        """Running jobs that hold some of these GPUs, in the order of their starts."""
         if not self.gpus:
             return []
         rows, gpus = list(self.gpus), list(self.gpus.values())
         slot_job = np.repeat(np.arange(len(rows)), [held.size for held in gpus])
-        hit = self._ledger.gpu_node[np.concatenate(gpus)] == node
+        among = np.zeros(self._ledger.gpu_node.size, dtype=bool)
+        among[some] = True
+        hit = among[np.concatenate(gpus)]
         return [rows[i] for i in np.unique(slot_job[hit]).tolist()]
 
     # -- start --------------------------------------------------------------------------------------------------------
 
     def launch(
-        self, row: int, gpus: np.ndarray, plan: Plan | None, rate: float, now_s: float, agreed: Agreed | None
+        self, row: int, gpus: np.ndarray, placement: Placement, rate: float, now_s: float, agreed: Agreed | None
     ) -> float:
         """Note that a job runs from now on, on GPUs that the ledger has given; returns when it will end."""
         view, milli = self._view, self._asked_milli[row]
@@ -93,9 +95,11 @@ class JobBook:
             self._running = np.concatenate((self._running, np.empty_like(self._running)))
         self._running[count], self._running_at[row] = row, count
         self.gpus[row] = gpus
-        if plan is not None:
+        if placement.has_terms or placement.plan is not None:
+            view.placed[row] = placement
+        if placement.plan is not None:
             per_iteration = 1.0 if agreed is None else agreed.per_iteration
-            self._recorder.plan(row, now_s, plan, self._truth.iteration_s(row, rate / per_iteration))
+            self._recorder.plan(row, now_s, placement.plan, self._truth.iteration_s(row, rate / per_iteration))
         return self._end_s(row)
 
     def _restart_s(self, row: int) -> float:
@@ -194,8 +198,8 @@ class JobBook:
     def interrupt(self, row: int, now_s: float, why: str) -> bool:
         """Take a running job off its GPUs before its attempt is done. True where it keeps more than at its start.
 
-        Preempted or moved, it saves its work first (or falls back to its last checkpoint, by setting); when its node
-        fails it falls back.
+        Preempted, moved or taken off by maintenance, it saves its work first (or falls back to its last checkpoint, by
+        setting); when its node fails it falls back.
         """
         worked = max(0.0, now_s - self._begin[row] - self._overhead[row]) * self._rate[row]
         saves = why == "horizon" or (why != "node_failed" and self._config.preempted_work == "kept")
@@ -229,6 +233,8 @@ class JobBook:
         view.served_s[row] = kept / self._reference[row]
         view.begin_s[row] = np.nan
         view.slot_n[row] = 0
+        if view.placed:
+            view.placed.pop(row, None)
         # The last of the running rows fills the gap.
         at, last = self._running_at.pop(row), len(self.gpus)
         if at < last:

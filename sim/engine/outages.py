@@ -32,11 +32,11 @@ class Outages:
         config: EngineConfig,
         seed: int,
         timetable: Timetable,
-        on_down: Callable[[int], None],
+        on_down: Callable[[np.ndarray, str], None],
         on_step: Callable[[int], None],
         ask: Callable[[], None],
     ) -> None:
-        self._clock, self._ledger, self._timetable = clock, ledger, timetable
+        self._clock, self._ledger, self._timetable, self._first = clock, ledger, timetable, cluster.node_first
         self._on_down, self._on_step, self._ask = on_down, on_step, ask
         self._mtbf_s = np.inf if config.mtbf_h is None else config.mtbf_h * 3600.0
         self._repair_s = config.repair_h * 3600.0
@@ -106,7 +106,7 @@ class Outages:
 
     def _down(self, node: int, why: int) -> None:
         if not self._why[node]:
-            self._on_down(node)
+            self._on_down(np.arange(self._first[node], self._first[node + 1]), "node_failed")
             self._ledger.node_down(node)
             self.down_s[node].append(float(self._clock.now))
         self._why[node] |= why

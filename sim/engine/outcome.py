@@ -18,7 +18,7 @@ def described(error: BaseException) -> str:
 
 @dataclass
 class Outcome:
-    """How each job stands at the end (by row), and when each node was down."""
+    """How each job stands at the end (by row), when each node was down, and what maintenance did to which GPU."""
 
     first_start_s: np.ndarray
     end_s: np.ndarray
@@ -26,5 +26,6 @@ class Outcome:
     reason: list[str]
     down_s: list[list[float]]
     up_s: list[list[float]]
+    maintenance: list[tuple[int, float, int, str]]
     last_s: float
     decisions: int

@@ -119,10 +119,9 @@ class Referee:
 
     def _widest(self, mask: int, milli: int, worker: int, most_milli: list[int] | None = None) -> Limit:
         """Slots of the widest gang that one allowed type of the (empty) cluster holds, within `most_milli` of each."""
-        slots = self._cluster.node_gpus.astype(np.int64) // worker * worker
-        slots *= 1000 // milli if worker == 1 else 1
         most = [NO_QUOTA] * len(self._cluster.types) if most_milli is None else most_milli
-        there = [np.minimum(self._timetable.slots(np.where(self._cluster.node_type == t, slots, 0)),
+        per_gpu = 1000 // milli if worker == 1 else 1
+        there = [np.minimum(self._timetable.gpus(self._cluster.node_type == t, worker) * per_gpu,
                             most[t] // milli // worker * worker)
                  for t in range(len(self._cluster.types)) if mask >> t & 1]
         return Limit(np.max(there, axis=0), self._timetable.time_s)

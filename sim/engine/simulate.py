@@ -126,7 +126,7 @@ def simulate(
         "jobs": jobs_table(
             trace, truth.work_total, outcome.first_start_s, outcome.end_s, outcome.state, outcome.reason
         ),
-        "nodes": nodes_table(cluster, outcome.down_s, outcome.up_s),
+        "nodes": nodes_table(cluster, outcome.down_s, outcome.up_s, outcome.maintenance),
         "decisions": recorder.decisions_table(),
         "plans": recorder.plans_table(trace),
     }

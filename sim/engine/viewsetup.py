@@ -74,6 +74,8 @@ def make_view(
         tenants=None if tenants is None else tenants.reading(),
     )  # fmt: skip
     view.declare(policy)
+    if policy.knows_maintenance:
+        view.announced = [window for window in timetable.windows if window.known_s <= trace.submit_s[0]]
     for index in timetable.quotas:
         view.vc_left[index] = timetable.quota_ahead(index)[0]
     return view

@@ -1,8 +1,8 @@
 """Find GPUs for a gang: the placement rules, as one kernel that all policies share.
 
 A rule looks at one GPU type after the other (in the cluster's order, as far as the job allows it) and takes the
-first type that can hold the whole gang. Arrays that describe the state (`free`, `idle`, `type_idle`) are taken from; a
-caller passes copies if it only wants to look.
+first type that can hold the whole gang. The arrays of `state` are taken from; a caller passes copies if it only wants
+to look. What `state` and `shape` hold is said in `sim.kernels.ledger`.
 
 ==============  ==================================================================================================
 `COUNT`         only the number of free GPUs counts: lowest nodes first, the gang may lie anywhere
@@ -28,35 +28,34 @@ RULES = {"count": COUNT, "first-fit": FIRST_FIT, "best-fit": BEST_FIT, "consolid
 
 
 @jit
-def place(rule, need, milli, worker, mask, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, out, at):
+def place(rule, need, milli, worker, mask, state, shape, out, at):
     """Place a gang of `need` slots of `milli` each and take them.
 
     `worker` slots lie together on a node; bit t of `mask` allows type t. GPU numbers go to out[at:at + need].
     Returns at + need, or -1 where no allowed type can hold the gang now (then nothing is taken).
     """
+    type_idle = state[2]
     for t in range(type_idle.size):
         if (mask >> np.uint64(t)) & np.uint64(1) == np.uint64(0):
             continue
         if milli == 1000:
             if type_idle[t] < need:
                 continue
-            end = _whole(
-                rule, t, need, worker, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, out, at
-            )
+            end = _whole(rule, t, need, worker, state, shape, out, at)
         else:
-            end = _shared(rule, t, need, milli, free, idle, type_idle, node_first, node_type, gpu_node, out, at)
+            end = _shared(rule, t, need, milli, state, shape, out, at)
         if end >= 0:
             return end
     return -1
 
 
 @jit
-def take_from_node(node, count, free, idle, type_idle, node_first, node_type, gpu_node, out, at):
+def take_from_node(node, count, state, shape, out, at):
     """Take `count` idle GPUs of a node, lowest numbers first."""
-    g = node_first[node]
+    free, g = state[0], shape[0][node]
     while count > 0:
         if free[g] == 1000:
-            take_one(g, 1000, free, idle, type_idle, gpu_node, node_type)
+            take_one(g, 1000, state, shape)
             out[at] = g
             at += 1
             count -= 1
@@ -65,9 +64,9 @@ def take_from_node(node, count, free, idle, type_idle, node_first, node_type, gp
 
 
 @jit
-def _undo(start, at, milli, free, idle, type_idle, gpu_node, node_type, out):
+def _undo(start, at, milli, state, shape, out):
     for i in range(start, at):
-        give_one(out[i], milli, free, idle, type_idle, gpu_node, node_type)
+        give_one(out[i], milli, state, shape)
     return -1
 
 
@@ -84,7 +83,9 @@ def fitting_node(rule, t, need, idle, node_type):
 
 
 @jit
-def _whole(rule, t, need, worker, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, out, start):
+def _whole(rule, t, need, worker, state, shape, out, start):
+    idle = state[1]
+    _, node_type, node_gpus, _ = shape
     at, rest = start, need
     if rule != COUNT:
         size = 0
@@ -96,17 +97,15 @@ def _whole(rule, t, need, worker, free, idle, type_idle, node_first, node_type, 
             if rest > size:
                 for node in range(node_type.size):
                     if rest >= chunk and node_type[node] == t and node_gpus[node] == size and idle[node] == size:
-                        at = take_from_node(
-                            node, chunk, free, idle, type_idle, node_first, node_type, gpu_node, out, at
-                        )
+                        at = take_from_node(node, chunk, state, shape, out, at)
                         rest -= chunk
             if rest == 0:
                 return at
             if rest <= size and (rest < chunk or need <= size):
                 node = fitting_node(rule, t, rest, idle, node_type)
                 if node >= 0:
-                    return take_from_node(node, rest, free, idle, type_idle, node_first, node_type, gpu_node, out, at)
-        _undo(start, at, 1000, free, idle, type_idle, gpu_node, node_type, out)
+                    return take_from_node(node, rest, state, shape, out, at)
+        _undo(start, at, 1000, state, shape, out)
         at, rest = start, need
         if rule != CONSOLIDATE:
             return -1
@@ -114,21 +113,23 @@ def _whole(rule, t, need, worker, free, idle, type_idle, node_first, node_type, 
             for node in range(node_type.size):
                 if rest > 0 and node_type[node] == t and idle[node] == level:
                     count = min(level - level % worker, rest)
-                    at = take_from_node(node, count, free, idle, type_idle, node_first, node_type, gpu_node, out, at)
+                    at = take_from_node(node, count, state, shape, out, at)
                     rest -= count
     else:
         for node in range(node_type.size):
             if rest > 0 and node_type[node] == t and idle[node] > 0:
                 count = min(idle[node] - idle[node] % worker, rest)
-                at = take_from_node(node, count, free, idle, type_idle, node_first, node_type, gpu_node, out, at)
+                at = take_from_node(node, count, state, shape, out, at)
                 rest -= count
     if rest > 0:
-        return _undo(start, at, 1000, free, idle, type_idle, gpu_node, node_type, out)
+        return _undo(start, at, 1000, state, shape, out)
     return at
 
 
 @jit
-def _shared(rule, t, need, milli, free, idle, type_idle, node_first, node_type, gpu_node, out, start):
+def _shared(rule, t, need, milli, state, shape, out, start):
+    free = state[0]
+    node_first, node_type, _, _ = shape
     at, g = start, -1
     while at < start + need:
         if g < 0 or free[g] < milli:
@@ -145,8 +146,8 @@ def _shared(rule, t, need, milli, free, idle, type_idle, node_first, node_type, 
                     break
             g = best
             if g < 0:
-                return _undo(start, at, milli, free, idle, type_idle, gpu_node, node_type, out)
-        take_one(g, milli, free, idle, type_idle, gpu_node, node_type)
+                return _undo(start, at, milli, state, shape, out)
+        take_one(g, milli, state, shape)
         out[at] = g
         at += 1
     return at

@@ -1,6 +1,7 @@
 """Which jobs hold GPUs now, running and waiting ones together: `select` may preempt.
 
-It works on scratch copies and returns rows and GPUs; nothing real is taken here.
+It works on scratch copies and returns rows and GPUs; nothing real is taken here. What the groups of arrays hold is said
+in `sim.kernels.ledger`.
 """
 
 from __future__ import annotations
@@ -8,38 +9,42 @@ from __future__ import annotations
 import numpy as np
 
 from sim.kernels.jit import jit
-from sim.kernels.ledger import give_one, take_one
+from sim.kernels.ledger import free_share, give_one, take_one
 from sim.kernels.placement import CONSOLIDATE, COUNT, fitting_node, place
 
 STOPS, STAYS, MOVES = 0, 1, 2
 
 
 @jit
-def select(
-    run, run_key, queue, queue_key, keep, rule, num_gpus, gpu_milli, worker_gpus, types, vc, vc_left, slots,
-    slot_at, slot_n, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node, rows, ends, out, stops,
-    goes_on, found,
-):
+def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, state, shape, found, chosen):
     """Choose which jobs hold GPUs now, running and waiting ones together, in the order of their keys.
 
     `run` and `queue` are sorted by their keys; on equal keys the running job goes first, so that equals never preempt
     each other. A job that does not fit is skipped. With `keep`, a running job that is chosen stays on its GPUs as
     long as no better job took them (then it is placed anew: moved); without, all are placed anew on an empty cluster.
+    On a GPU that is closed (`free` negative, whatever is given back) a job may only stay.
 
     A waiting job takes GPUs that are free before it takes any from running jobs, and then those of the worst.
 
-    State arrays are scratch. Moved and started rows go to `rows`, with GPUs out[ends[i-1]:ends[i]]; rows that must stop
-    go to `stops`, those that run from now on to `goes_on`. `found` gets how many stop, how many run on, how many of the
-    placed ones move, and the smallest key among those that wait from now on (inf: none). Returns how many are placed.
+    `vc_left` and `state` are scratch. Moved and started jobs go to `found`. `chosen` is stops, goes_on, totals: rows
+    that must stop, those that run from now on, and how many stop, how many run on, how many of the placed ones move,
+    and the smallest key among those that wait from now on (inf: none). Returns how many are placed.
     """
-    state = np.zeros(run.size, dtype=np.int8)
+    slots, slot_at, slot_n = held
+    num_gpus, gpu_milli, worker_gpus, types, vc = gangs
+    free, idle, type_idle = state
+    _, node_type, _, gpu_node = shape
+    rows, ends, out = found
+    stops, goes_on, totals = chosen
+    fate = np.zeros(run.size, dtype=np.int8)
     first_waiting, moves = -1, 0
     # The hot loops below are written out: in a compiled loop, a call with arrays costs ten times what such a call does.
-    # A (free, idle, type_idle): what is left to give to jobs in order of their keys.
-    # B: the part of A that no undecided running job holds, max(0, A - undecided).
-    free_b, idle_b, type_idle_b = free.copy(), idle.copy(), type_idle.copy()
+    # A (`state`): what is left to give to jobs in order of their keys.
+    # B (`state_b`): the part of A that no undecided running job holds, max(0, A - undecided).
+    state_b = (free.copy(), idle.copy(), type_idle.copy())
     undecided = np.zeros(free.size, dtype=np.int32)
     holder = np.full(free.size, -1, dtype=np.int32)
+    left = np.int64(0)
     for i in range(run.size):
         row = run[i]
         milli = gpu_milli[row]
@@ -47,13 +52,15 @@ def select(
             g = slots[s]
             undecided[g] += milli
             free[g] += milli
+            if free[g] < 0:
+                left += milli
             if free[g] == 1000:
                 idle[gpu_node[g]] += 1
                 type_idle[node_type[gpu_node[g]]] += 1
             if holder[g] < 0:
                 holder[g] = i
         vc_left[vc[row]] += np.int64(milli) * slot_n[row]
-    left = np.int64(free.sum())
+    left += free_share(free)
     count, at, i, q = 0, 0, 0, 0
     while left > 0 and (i < run.size or q < queue.size):
         from_run = i < run.size and (q >= queue.size or run_key[i] <= queue_key[q])
@@ -72,7 +79,7 @@ def select(
                 while s < last:
                     g = slots[s]
                     undecided[g] -= milli
-                    if fits and free[g] >= milli:
+                    if fits and (free[g] >= milli or free[g] < 0):
                         if free[g] == 1000:
                             idle[gpu_node[g]] -= 1
                             type_idle[node_type[gpu_node[g]]] -= 1
@@ -80,10 +87,10 @@ def select(
                     elif fits:
                         fits = False
                         for k in range(first, s):
-                            give_one(slots[k], milli, free, idle, type_idle, gpu_node, node_type)
+                            give_one(slots[k], milli, state, shape)
                     s += 1
                 if fits:
-                    state[here] = STAYS
+                    fate[here] = STAYS
                     left -= demand
                     vc_left[vc[row]] -= demand
                     continue
@@ -91,30 +98,23 @@ def select(
                 for s in range(first, last):
                     if holder[slots[s]] == here:
                         holder[slots[s]] = -1
-                    _refresh(slots[s], free, undecided, free_b, idle_b, type_idle_b, gpu_node, node_type)
+                    _refresh(slots[s], undecided, state, state_b, shape)
                 fits = demand <= left and demand <= vc_left[vc[row]]
         else:
             q += 1
         if fits:
             if keep:
-                end = place(
-                    rule, need, milli, worker_gpus[row], types[row], free_b, idle_b, type_idle_b, node_first,
-                    node_type, node_gpus, gpu_node, out, at,
-                )
+                end = place(rule, need, milli, worker_gpus[row], types[row], state_b, shape, out, at)
                 if end >= 0:
                     for s in range(at, end):
-                        take_one(out[s], milli, free, idle, type_idle, gpu_node, node_type)
+                        take_one(out[s], milli, state, shape)
                 elif i < run.size:
                     end = _place_by_force(
-                        rule, need, milli, worker_gpus[row], types[row], run, i, slots, slot_at, slot_n, undecided,
-                        holder, free, idle, type_idle, free_b, idle_b, type_idle_b, node_first, node_type,
-                        node_gpus, gpu_node, out, at,
+                        rule, need, milli, worker_gpus[row], types[row], run, i, held, undecided, holder, state,
+                        state_b, shape, out, at,
                     )
             else:
-                end = place(
-                    rule, need, milli, worker_gpus[row], types[row], free, idle, type_idle, node_first, node_type,
-                    node_gpus, gpu_node, out, at,
-                )
+                end = place(rule, need, milli, worker_gpus[row], types[row], state, shape, out, at)
         if end < 0:
             if not from_run and first_waiting < 0:
                 first_waiting = q - 1
@@ -122,10 +122,10 @@ def select(
         left -= demand
         vc_left[vc[row]] -= demand
         if from_run:
-            if not keep and _same(row, slots, slot_at, slot_n, out, at, end):
-                state[here] = STAYS
+            if not keep and _same(row, held, out, at, end):
+                fate[here] = STAYS
                 continue
-            state[here] = MOVES
+            fate[here] = MOVES
             moves += 1
         rows[count] = row
         ends[count] = end
@@ -136,7 +136,7 @@ def select(
     waiting = queue_key[first_waiting] if first_waiting >= 0 else np.inf
     stopped, going = 0, 0
     for i in range(run.size):
-        if state[i] == STOPS:
+        if fate[i] == STOPS:
             stops[stopped] = run[i]
             stopped += 1
             waiting = min(waiting, run_key[i])
@@ -147,23 +147,24 @@ def select(
         if slot_n[rows[k]] == 0:
             goes_on[going] = rows[k]
             going += 1
-    found[0], found[1], found[2], found[3] = stopped, going, moves, waiting
+    totals[0], totals[1], totals[2], totals[3] = stopped, going, moves, waiting
     return count
 
 
 @jit
-def _refresh(g, free, undecided, free_b, idle_b, type_idle_b, gpu_node, node_type):
+def _refresh(g, undecided, state, state_b, shape):
     """Make B true for GPU g: what A has there and no undecided running job holds."""
-    change = max(0, free[g] - undecided[g]) - free_b[g]
+    change = max(0, state[0][g] - undecided[g]) - state_b[0][g]
     if change > 0:
-        give_one(g, change, free_b, idle_b, type_idle_b, gpu_node, node_type)
+        give_one(g, change, state_b, shape)
     elif change < 0:
-        take_one(g, -change, free_b, idle_b, type_idle_b, gpu_node, node_type)
+        take_one(g, -change, state_b, shape)
 
 
 @jit
-def _same(row, slots, slot_at, slot_n, out, at, end):
+def _same(row, held, out, at, end):
     """True where out[at:end] are the GPUs that the job holds already, in any order."""
+    slots, slot_at, slot_n = held
     if end - at != slot_n[row]:
         return False
     first = slot_at[row]
@@ -174,54 +175,42 @@ def _same(row, slots, slot_at, slot_n, out, at, end):
 
 @jit
 def _place_by_force(
-    rule, need, milli, worker, mask, run, first, slots, slot_at, slot_n, undecided, holder, free, idle, type_idle,
-    free_b, idle_b, type_idle_b, node_first, node_type, node_gpus, gpu_node, out, start,
+    rule, need, milli, worker, mask, run, first, held, undecided, holder, state, state_b, shape, out, start,
 ):
     """Place a gang on GPUs that are free or held by running jobs of lower priority (run[first:])."""
+    type_idle = state[2]
     end = -1
     for t in range(type_idle.size):
         if (mask >> np.uint64(t)) & np.uint64(1) == np.uint64(0):
             continue
         if milli < 1000 or worker > 1:
             only = np.uint64(1) << np.uint64(t)
-            end = place(
-                rule, need, milli, worker, only, free, idle, type_idle, node_first, node_type, node_gpus, gpu_node,
-                out, start,
-            )
+            end = place(rule, need, milli, worker, only, state, shape, out, start)
         elif type_idle[t] < need:
             continue
         elif rule == COUNT:
-            end = _worst_holders(
-                need, t, run, first, slots, slot_at, slot_n, holder, free, idle, type_idle, free_b, node_type,
-                gpu_node, out, start,
-            )
+            end = _worst_holders(need, t, run, first, held, state, state_b, shape, out, start)
         else:
-            end = _worst_node(
-                rule, need, t, holder, free, idle, type_idle, free_b, idle_b, node_first, node_type, node_gpus,
-                gpu_node, out, start,
-            )
+            end = _worst_node(rule, need, t, holder, state, state_b, shape, out, start)
             if end < 0 and rule == CONSOLIDATE:
-                end = _worst_holders(
-                    need, t, run, first, slots, slot_at, slot_n, holder, free, idle, type_idle, free_b, node_type,
-                    gpu_node, out, start,
-                )
+                end = _worst_holders(need, t, run, first, held, state, state_b, shape, out, start)
         if end >= 0:
             break
     for s in range(start, end):
-        _refresh(out[s], free, undecided, free_b, idle_b, type_idle_b, gpu_node, node_type)
+        _refresh(out[s], undecided, state, state_b, shape)
     return end
 
 
 @jit
-def _worst_holders(
-    need, t, run, first, slots, slot_at, slot_n, holder, free, idle, type_idle, free_b, node_type, gpu_node, out,
-    at,
-):
+def _worst_holders(need, t, run, first, held, state, state_b, shape, out, at):
     """Whole GPUs of type t: the free ones, then those of the running job with the largest key, and so on."""
+    slots, slot_at, slot_n = held
+    free, free_b = state[0], state_b[0]
+    _, node_type, _, gpu_node = shape
     rest = need
     for g in range(free.size):
         if rest > 0 and free_b[g] == 1000 and node_type[gpu_node[g]] == t:
-            take_one(g, 1000, free, idle, type_idle, gpu_node, node_type)
+            take_one(g, 1000, state, shape)
             out[at] = g
             at += 1
             rest -= 1
@@ -231,24 +220,24 @@ def _worst_holders(
         for s in range(slot_at[row], slot_at[row] + slot_n[row]):
             g = slots[s]
             if rest > 0 and free[g] == 1000 and node_type[gpu_node[g]] == t:
-                take_one(g, 1000, free, idle, type_idle, gpu_node, node_type)
+                take_one(g, 1000, state, shape)
                 out[at] = g
                 at += 1
                 rest -= 1
         i -= 1
     if rest > 0:  # only shared GPUs in between: cannot happen while type_idle counted right, so undo to be safe
         for k in range(at - (need - rest), at):
-            give_one(out[k], 1000, free, idle, type_idle, gpu_node, node_type)
+            give_one(out[k], 1000, state, shape)
         return -1
     return at
 
 
 @jit
-def _worst_node(
-    rule, need, t, holder, free, idle, type_idle, free_b, idle_b, node_first, node_type, node_gpus, gpu_node, out,
-    start,
-):
+def _worst_node(rule, need, t, holder, state, state_b, shape, out, start):
     """Whole GPUs on one node of type t (or on full nodes and one more), harming the worst running jobs."""
+    free, idle, _ = state
+    free_b, idle_b, _ = state_b
+    node_first, node_type, node_gpus, _ = shape
     size = 0
     for node in range(node_type.size):
         if node_type[node] == t and node_gpus[node] > size:
@@ -261,7 +250,7 @@ def _worst_node(
                     if pure == 0 and idle_b[node] < size:
                         continue
                     for g in range(node_first[node], node_first[node + 1]):
-                        take_one(g, 1000, free, idle, type_idle, gpu_node, node_type)
+                        take_one(g, 1000, state, shape)
                         out[at] = g
                         at += 1
                     rest -= size
@@ -281,7 +270,7 @@ def _worst_node(
                         best, best_harm = node, harm
     if best < 0:
         for k in range(start, at):
-            give_one(out[k], 1000, free, idle, type_idle, gpu_node, node_type)
+            give_one(out[k], 1000, state, shape)
         return -1
     while rest > 0:
         worst, worst_at = -1, -1
@@ -290,7 +279,7 @@ def _worst_node(
                 rank = np.int64(1) << 30 if free_b[g] == 1000 else np.int64(holder[g])
                 if rank > worst:
                     worst, worst_at = rank, g
-        take_one(worst_at, 1000, free, idle, type_idle, gpu_node, node_type)
+        take_one(worst_at, 1000, state, shape)
         out[at] = worst_at
         at += 1
         rest -= 1

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -227,9 +228,15 @@ def jobs_table(
     )
 
 
-def nodes_table(cluster: ClusterSpec, down_s: list[list[float]], up_s: list[list[float]]) -> pa.Table:
-    """One row a node, with when it was down."""
+def nodes_table(
+    cluster: ClusterSpec, down_s: list[list[float]], up_s: list[list[float]],
+    maintenance: Sequence[tuple[int, float, int, str]] = (),
+) -> pa.Table:
+    """One row a node, with when it was down; `maintenance`: node, when, GPU, and what, in order of time."""
     types = [cluster.types[t] for t in cluster.node_type]
+    changes: list[list[tuple[int, float, int, str]]] = [[] for _ in types]
+    for change in maintenance:
+        changes[change[0]].append(change)
     return _table(
         schema.NODES,
         {
@@ -247,6 +254,8 @@ def nodes_table(cluster: ClusterSpec, down_s: list[list[float]], up_s: list[list
             "idle_w": [t.idle_w for t in types],
             "down_s": down_s,
             "up_s": up_s,
+            **{name: [[change[i] for change in of_node] or None for of_node in changes]
+               for i, name in ((3, "maintenance"), (1, "maintenance_s"), (2, "maintenance_gpu"))},
         },
     )
 

@@ -77,7 +77,10 @@ _NODE_GPUS, _USD, _WATT = (1, 100_000), (0.0, 1e9), (0.0, 1e9)
 #: "lease_ended": its GPUs were given for a time, and nobody renewed it.
 END_REASONS = (
     "done", "preempted", "resized", "migrated", "failed", "node_failed", "horizon", "respeed", "lease_ended",
+    "maintenance",
 )
+#: What maintenance does to a GPU, in this order: no new job starts on it; it is out of service; it is back.
+DRAINED, OUT, BACK = MAINTENANCE = ("drained", "out", "back")
 #: How a job stands at the end of the run. "rejected": it could never run here; "refused": it could, but was not let in.
 STATES = ("done", "killed", "failed", "rejected", "refused", "unfinished")
 
@@ -158,6 +161,11 @@ NODES = _schema(
     _field("down_s", pa.list_(_F8), "times at which it failed, or left by the timetable", "s", within=_TIME),
     _field("up_s", pa.list_(_F8), "times at which it came back (one fewer if it was down at the end)", "s",
            within=_TIME),
+    _field("maintenance", pa.list_(_TEXT), "what maintenance did to its GPUs, in order of time, each one of: "
+           + ", ".join(MAINTENANCE) + "; null: nothing", since="4", null=True),
+    _field("maintenance_s", pa.list_(_F8), "when, for each of `maintenance`", "s", since="4", within=_TIME, null=True),
+    _field("maintenance_gpu", pa.list_(_I4), "to which GPU (its number in the cluster), for each of `maintenance`",
+           since="4", within=_COUNT, null=True),
 )
 DECISIONS = _schema(
     "one policy call",

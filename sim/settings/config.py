@@ -95,6 +95,9 @@ class EngineConfig(Settings):
         "left out: all nodes are there", file=True, min_length=1)
     outages: str | None = setting(
         None, "file of nodes that go and come, time_s,node,up; left out: none does", file=True, min_length=1)
+    maintenance: str | None = setting(
+        None, "file of windows in which GPUs are drained, out and back, node,gpu,drain_s,down_s,up_s,known_s; left "
+        "out: none is", file=True, min_length=1)
 
 
 _MOMENT = "seconds, a number with min, h or d, or a date such as 2017-10-09"

@@ -113,6 +113,28 @@ MUTATIONS = [
     ),
     ("nothing runs on a node that is down", lambda r: _set(r.nodes[0], up_s=[]), "at 60 s, job 'e', node 0"),
     (
+        "maintenance is kept",
+        lambda r: _set(r.nodes[0], maintenance=["drained"], maintenance_s=[55.0], maintenance_gpu=[1]),
+        "at 60 s, job 'e', GPU 1",
+    ),
+    (
+        "maintenance is kept",
+        lambda r: _set(r.nodes[1], maintenance=["drained", "out"], maintenance_s=[3.0, 4.0], maintenance_gpu=[2, 2]),
+        "at 3 s, job 'c', GPU 2",
+    ),
+    ("words are known", lambda r: _set(r.nodes[1], maintenance=["away"], maintenance_s=[3.0], maintenance_gpu=[2]),
+     "column 'maintenance', row 1: unknown word"),
+    (
+        "nodes and GPUs are numbered as counted",
+        lambda r: _set(r.nodes[1], maintenance=["drained", "back"], maintenance_s=[3.0, 4.0], maintenance_gpu=[2, 2]),
+        "node 1: maintenance is no turn",
+    ),
+    (
+        "nodes and GPUs are numbered as counted",
+        lambda r: _set(r.nodes[1], maintenance=["drained"], maintenance_s=[3.0], maintenance_gpu=[0]),
+        "node 1: maintenance is no turn",
+    ),
+    (
         "jobs run on types that they allow",
         lambda r: _set(r.of("a"), gpu_type="T4|A100"),
         "runs on V100; allowed: T4|A100",

@@ -202,9 +202,8 @@ def placed(
         ledger.take(np.array([g], dtype=np.int32), used)
     before = ledger.free_milli.copy()
     out = np.full(need, -1, dtype=np.int32)
-    shape = (cluster.node_first.copy(), cluster.node_type.copy(), cluster.node_gpus.copy(), cluster.gpu_node.copy())
-    end = place(RULES[rule], np.int32(need), np.int32(milli), np.int32(worker), np.uint64(1), ledger.free_milli,
-                ledger.idle, ledger.type_idle, *shape, out, 0)
+    end = place(RULES[rule], np.int32(need), np.int32(milli), np.int32(worker), np.uint64(1), ledger.state,
+                ledger.shape, out, 0)
     if end < 0:
         assert (ledger.free_milli == before).all(), "a gang that does not fit takes nothing"
         return None

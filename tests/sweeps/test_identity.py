@@ -68,8 +68,8 @@ def test_each_setting_that_may_name_a_file_is_looked_into():
     """
     names = {one.name.removeprefix("run.") for one in list_settings() if "file" in one.meaning.lower()}
     assert names - {"format", "skip"} == {*identity.FILES, "trace", "cluster"}
-    assert {"measured", "calibration", "speed_belief", "engine.pairs", "engine.capacity", "engine.outages"} <= \
-        set(identity.FILES)
+    assert {"measured", "calibration", "speed_belief", "engine.pairs", "engine.capacity", "engine.outages",
+            "engine.maintenance"} <= set(identity.FILES)
 
 
 @pytest.mark.parametrize(("belief", "file"), [("table:mine.csv", "mine.csv"), ("calibration:mine.toml", "mine.toml")])

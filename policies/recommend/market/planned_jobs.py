@@ -24,8 +24,7 @@ import numpy as np
 
 from policies.recommend.market.classes import Classes, JobClass
 from policies.recommend.market.gpu_prices import Market
-from policies.recommend.market.leftover import Free
-from sim.api import Decision, Placement, Policy, PolicyError, View, param
+from sim.api import Decision, Placement, Policy, PolicyError, Scratch, View, param
 from sim.performance.stage_sites import in_stage_order
 
 MOST_MOVES = 16
@@ -92,7 +91,6 @@ class RecommendPolicy(Policy):
         self._ready_s = np.zeros(len(keys))
         # Row of each job's plan in the market's table; -1 where it does not move.
         self._plan_of = np.full(len(jobs), -1, dtype=np.int64)
-        self._out = np.empty(view.cluster.num_gpus * (1000 // int(jobs.gpu_milli.min())), dtype=np.int32)
 
     def _check_jobs(self, view: View) -> None:
         jobs = view.jobs
@@ -130,7 +128,7 @@ class RecommendPolicy(Policy):
             ready = wait_s <= view.now_s
             decision.wake_s = None if ready.all() else float(wait_s[~ready].min())
             rows = rows[ready]
-        free = Free(view, self._out)
+        free = view.scratch()
         decision.start = self._start(view, rows, free)
         if view.running.size and self.move_gain < np.inf:
             decision.move = self._move(view, free)
@@ -150,7 +148,7 @@ class RecommendPolicy(Policy):
 
     # -- start ---------------------------------------------------------------------------------------
 
-    def _start(self, view: View, rows: np.ndarray, free: Free) -> list[tuple[int, Placement]]:
+    def _start(self, view: View, rows: np.ndarray, free: Scratch) -> list[tuple[int, Placement]]:
         """Walk the jobs; each takes its GPUs from what is free."""
         possible = self._shared & bool(free.milli.any())
         if free.type_idle.any():
@@ -173,25 +171,25 @@ class RecommendPolicy(Policy):
                 break
         return started
 
-    def _place(self, view: View, row: int, free: Free) -> Placement | None:
+    def _place(self, view: View, row: int, free: Scratch) -> Placement | None:
         """GPUs for the plan of least cost that fits, or None."""
         index, vc = int(self._class_of[row]), int(view.jobs.vc[row])
         known, cost = self._classes[index], self._market.costs(int(self._number[index]))
         fits = known.counts.sum(axis=1) * known.milli <= free.vc_left[vc]
         if known.milli < 1000:
             for need in known.counts[np.argsort(np.where(fits, cost, np.inf), kind="stable")[: fits.sum()]]:
-                gpus = free.take(need, known.milli, vc)
+                gpus = free.place_by_type(need, known.milli, vc)
                 if gpus is not None:
                     return Placement(gpus)
             return None
         fits &= (known.counts <= free.type_idle).all(axis=1)
         return self._take(view, row, int(np.where(fits, cost, np.inf).argmin()), free) if fits.any() else None
 
-    def _take(self, view: View, row: int, index: int, free: Free) -> Placement:
+    def _take(self, view: View, row: int, index: int, free: Scratch) -> Placement:
         """GPUs for one of the job's plans; there are enough."""
         number = self._class_of[row]
         known = self._classes[number]
-        gpus, plan = free.take(known.counts[index], 1000, int(view.jobs.vc[row])), known.plans[index]
+        gpus, plan = free.place_by_type(known.counts[index], 1000, int(view.jobs.vc[row])), known.plans[index]
         assert gpus is not None and plan is not None
         parts = np.split(gpus, np.cumsum(known.counts[index])[:-1])
         of_type = {gpu.name: part for gpu, part in zip(view.cluster.types, parts, strict=True)}
@@ -200,10 +198,13 @@ class RecommendPolicy(Policy):
 
     # -- move ----------------------------------------------------------------------------------------
 
-    def _move(self, view: View, free: Free) -> list[tuple[int, Placement]]:
+    def _move(self, view: View, free: Scratch) -> list[tuple[int, Placement]]:
         """Plans of less cost for running jobs, the first in submit order first, on what is free and their own GPUs."""
         rows = np.sort(view.running)
         rows = rows[self._plan_of[rows] >= 0]
+        if (view.free_milli < 0).any():  # what a job gives back on a closed GPU, it cannot take again
+            open_ = [(view.free_milli[view.gpus_of(row)] >= 0).all() for row in rows.tolist()]
+            rows = rows[np.array(open_, dtype=bool)]
         numbers, stretch_s = self._number[self._class_of[rows]], view.now_s - view.begin_s[rows]
         overhead_s = self.move_gain * view.preemption_overhead_s
         moved: list[tuple[int, Placement]] = []
@@ -214,7 +215,7 @@ class RecommendPolicy(Policy):
             if i < 0:
                 break
             row = int(rows[i])
-            free.give(view.gpus_of(row), int(view.jobs.vc[row]))
+            free.give(view.gpus_of(row), vc=int(view.jobs.vc[row]))
             moved.append((row, self._take(view, row, plan - int(self._market.first[numbers[i]]), free)))
             # What it left may serve one that came before it, so the walk begins anew; its own stretch does, too.
             stretch_s[i] = 0.0

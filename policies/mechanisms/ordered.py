@@ -1,0 +1,30 @@
+"""Walk the queue and start what fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from policies.mechanisms.placing import Placing, nothing_to_do
+from sim.api import Decision, Placement, View
+from sim.kernels.admit import admit
+from sim.kernels.placement import RULES
+
+
+@dataclass
+class Ordered(Placing):
+    """Starts waiting jobs in the order of `key`, without preemption."""
+
+    skip: ClassVar[bool] = True
+    """Skip a job that does not fit now, instead of blocking those behind it."""
+
+    def decide(self, view: View) -> Decision:
+        return self.never_fits(view, Decision(start=self.admit(view, view.queued, self.skip)))
+
+    def admit(self, view: View, queue: np.ndarray, skip: bool) -> list[tuple[int, Placement]]:
+        """Start jobs of `queue` in its order."""
+        if nothing_to_do(view):
+            return []
+        return self._placements(admit(queue, skip, RULES[self.placement], *view.scratch().arrays, self._found))

@@ -1,0 +1,94 @@
+"""Choose anew, at each instant, who holds the GPUs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.mechanisms.placing import Placing
+from sim.api import Decision, View, param
+from sim.kernels.placement import RULES
+from sim.kernels.preempt import select
+
+
+@dataclass
+class Preemptive(Placing):
+    """Lets the jobs with the smallest keys hold the GPUs, running and waiting ones alike.
+
+    At each instant all jobs are walked in the order of their keys and those that fit are chosen; running jobs that are
+    not chosen are preempted. Jobs with equal keys never preempt each other.
+    """
+
+    replace: str = param(
+        "keep",
+        choices=("keep", "all"),
+        help="keep: a running job that goes on stays on its GPUs, unless a better job takes them and others are "
+        "free; all: every job is placed anew at each decision",
+    )
+
+    ties: str = param(
+        "submit",
+        choices=("submit", "previous"),
+        help="jobs with equal keys: running ones first, then in submit order; or in the order of the decision before",
+    )
+
+    def prepare(self, view: View) -> None:
+        super().prepare(view)
+        self._rank = np.full(len(view.jobs), np.inf)
+        rows = self._found[0]
+        self._chosen = np.empty_like(rows), np.empty(2 * rows.size, dtype=np.int32), np.zeros(4)
+
+    @abstractmethod
+    def key(self, view: View, rows: np.ndarray) -> np.ndarray:
+        """Priority, smallest first. A waiting job's key must not change; a running one's may."""
+
+    def wake_s(self, view: View, running: np.ndarray, waiting_key: float) -> float | None:
+        """When to decide again although nothing happens (keys of running jobs change with time).
+
+        `running` are the rows that run from now on, `waiting_key` the smallest key among those that wait from now on.
+        """
+        return None
+
+    def decide(self, view: View) -> Decision:
+        running, queue, queue_key = view.running, view.queued, view.queued_key
+        if queue.size == 0:
+            return Decision()
+        run_key = self.key(view, running)
+        if self.ties == "previous":
+            return self._decide_stably(view, running, run_key)
+        order = np.lexsort((running, run_key))
+        return self.choose(view, running[order], run_key[order], queue, queue_key)
+
+    def choose(
+        self, view: View, run: np.ndarray, run_key: np.ndarray, queue: np.ndarray, queue_key: np.ndarray
+    ) -> Decision:
+        """Decide between running and waiting jobs, both in the order of their keys."""
+        queues = run, run_key, queue, queue_key
+        count = select(
+            *queues, self.replace == "keep", RULES[self.placement], view.held, *view.scratch().arrays, self._found,
+            self._chosen,
+        )  # fmt: skip
+        stopped, goes_on, totals = self._chosen
+        stops, going, moves, waiting_key = totals.tolist()
+        decision = Decision(start=self._placements(count), stop=stopped[: int(stops)].tolist())
+        if moves:
+            decision.move = [p for p in decision.start if view.slot_n[p[0]]]
+            decision.start = [p for p in decision.start if not view.slot_n[p[0]]]
+        if waiting_key < np.inf and going:
+            decision.wake_s = self.wake_s(view, goes_on[: int(going)], waiting_key)
+        return self.never_fits(view, decision)
+
+    def _decide_stably(self, view: View, running: np.ndarray, run_key: np.ndarray) -> Decision:
+        """The same with ties in the order of the decision before: one stable sort, as of a list that stays."""
+        rows = np.concatenate((running, view.queued))
+        order = np.lexsort((rows, self._rank[rows], np.concatenate((run_key, view.queued_key))))
+        self._rank[rows[order]] = np.arange(rows.size)
+        return self.choose_ranked(view, rows[order])
+
+    def choose_ranked(self, view: View, rows: np.ndarray) -> Decision:
+        """Decide by an order of all jobs, running and waiting, that the policy made itself."""
+        runs = view.slot_n[rows] > 0
+        rank = np.arange(rows.size, dtype=np.float64)
+        return self.choose(view, rows[runs], rank[runs], rows[~runs], rank[~runs])
