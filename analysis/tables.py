@@ -26,6 +26,12 @@ def rule(run: Run) -> str:
     return "; ".join(dict.fromkeys(str(p) for p in parts if p)) or UNKNOWN
 
 
+def speed_belief(run: Run) -> str:
+    """What the policy believed of speeds; empty where that was the truth, or it used none."""
+    kind = str(run.info.get("speed_belief") or "none")
+    return "" if kind in ("none", "exact") else kind
+
+
 def _rows(run: Run) -> dict[str, str]:
     """One run's column: row label with unit -> cell."""
     s = summary(run)
@@ -33,6 +39,7 @@ def _rows(run: Run) -> dict[str, str]:
         "rule (what a duration is)": rule(run),
         "trace": str(run.info.get("trace", {}).get("source", UNKNOWN)),
         "estimates": str(run.info.get("estimate") or "none"),
+        **({"belief of speeds": belief} if (belief := speed_belief(run)) else {}),
         "jobs finished": f"{s['jobs_finished']:,}",
         "jobs rejected": f"{s['jobs_rejected']:,}",
         **({"jobs refused": f"{s['jobs_refused']:,}"} if s["jobs_refused"] else {}),

@@ -62,8 +62,8 @@ class Ran:
 class Runner(Protocol):
     """Replays a case: builds trace and cluster, simulates, audits.
 
-    Run times are believed as they are (oracle); work is iterations where the policy `needs_performance`, else
-    recorded durations. Errors are let through.
+    Run times and speeds are believed as they are (oracle, exact); work is iterations where the policy
+    `needs_performance` or `needs_throughput`, else recorded durations. Errors are let through.
     """
 
     def __call__(self, case: Case, policy: Policy) -> Ran: ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -22,7 +22,9 @@ from sim.cluster.tenants import Tenants
 from sim.kernels.ledger import give_held
 from sim.kernels.service import attained, first_to_reach, progress
 from sim.performance import Performance
-from traces.errors import HetsimError, did_you_mean
+from sim.performance.throughput import Throughput
+from sim.settings.policysettings import PolicyError, param, read_settings
+from traces.errors import HetsimError
 
 __all__ = [
     "ClusterSpec",
@@ -44,10 +46,6 @@ __all__ = [
     "Window",
     "param",
 ]
-
-
-class PolicyError(HetsimError):
-    """A policy that cannot be used as asked: unknown name or setting, or a need that the run does not meet."""
 
 
 class IllegalDecisionError(HetsimError):
@@ -195,7 +193,7 @@ class View:
     estimate_s : float64 array
         Believed run time of each job on its reference GPUs (NaN: unknown). Only if the policy `needs_estimates`.
     performance : Performance or None
-        The belief about speed, for policies that plan; None where durations are replayed as recorded.
+        The belief of speed (`--speed-belief`), for policies that plan; None where durations are replayed as recorded.
     preemption_overhead_s : float
         What a preempted or moved job loses at its next start.
     """
@@ -209,6 +207,8 @@ class View:
         performance: Performance | None = None,
         estimate_s: np.ndarray | None = None,
         preemption_overhead_s: float = 0.0,
+        throughput: Throughput | None = None,
+        reference_rate: np.ndarray | None = None,
         tenants: Tenants | None = None,
     ) -> None:
         n = len(jobs)
@@ -218,6 +218,8 @@ class View:
         self.performance = performance
         self.preemption_overhead_s = preemption_overhead_s
         self._estimate_s, self._tenants = estimate_s, tenants
+        self._throughput = throughput
+        self._reference_rate = np.empty(0) if reference_rate is None else reference_rate
         self.announced: list[Window] | None = None
         self.queued = np.empty(0, dtype=np.int32)
         self.queued_key = np.empty(0, dtype=np.float64)
@@ -352,6 +354,43 @@ class View:
         """Believed work left, max(estimate_s - progress_s, 0), in seconds on the reference GPUs (NaN: unknown)."""
         return np.maximum(self.estimate_s[rows] - self.progress_s(rows), 0.0)
 
+    def throughput(self, rows: np.ndarray, gpu_type: str | int, gpus: int | np.ndarray) -> np.ndarray:
+        """Believed work a second of each job on `gpus` GPUs (or slots) of a type, by name or index in `cluster.types`.
+
+        Iterations a second, or recorded seconds a second (1) where durations are replayed; packed on as few nodes of
+        the empty cluster as hold them, without neighbours. 0 where the job does not fit the memory or the cluster; NaN
+        where nothing is believed. A type that the job does not allow has a rate all the same (`jobs.types`).
+
+        Parameters: gpus, one number or int [rows]. Returns: float64 [rows].
+        """
+        return self._rates().of(rows, gpu_type, gpus)
+
+    def throughput_of_plan(self, row: int, plan: Plan) -> float:
+        """The same of one job by a plan."""
+        return self._rates().of_plan(row, plan)
+
+    def attained_work(self, rows: np.ndarray) -> np.ndarray:
+        """Work done until now, progress_s × reference rate: iterations, or recorded seconds. float64 [rows]."""
+        self._rates()
+        return np.asarray(self.progress_s(rows) * self._reference_rate[rows])
+
+    def rate_now(self, rows: np.ndarray) -> np.ndarray:
+        """Work a second that each job does now, as one sees it: 0 where it waits or restarts. float64 [rows]."""
+        self._rates()
+        works = self.now_s >= self.begin_s[rows] + self.overhead_s[rows]  # NaN where it waits
+        return np.where(works, self.speed[rows] * self._reference_rate[rows], 0.0)
+
+    def beside(self, row: int) -> np.ndarray:
+        """Other running jobs with a share of a GPU that a job holds, ascending: int32 [rows]."""
+        others = self.running[self.running != row]
+        lengths = self.slot_n[others]
+        held = np.repeat(self.slot_at[others] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+        found = np.repeat(others, lengths)[np.isin(self.slots[held], self.gpus_of(row))]
+        return np.unique(found)
+
+    def _rates(self) -> Throughput:
+        return _declared(self._throughput, "rates", "needs_throughput")
+
 
 DECLARED = ("shares_gpus", "sets_batch", "caps_power", "refuses_jobs", "leases_gpus")
 """What a policy may say only where it declares it; run.json lists it, and the audit holds the files against it."""
@@ -362,24 +401,6 @@ def _declared(value: T | None, what: str, declaration: str) -> T:
     if value is None:
         raise PolicyError(f"the policy reads {what} without declaring {declaration} = True")
     return value
-
-
-def param(
-    default: Any,
-    *,
-    unit: str = "",
-    help: str,
-    choices: tuple[str, ...] = (),
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-) -> Any:
-    """Declare a policy setting: a dataclass field with its default, unit and meaning, as `hetsim policies NAME` lists.
-
-    Numbers are at least `low` and at most `high`, or greater than `above`, where given.
-    """
-    bounds = {"low": low, "high": high, "above": above}
-    return field(default=default, metadata={"unit": unit, "help": help, "choices": choices, **bounds})
 
 
 @dataclass
@@ -395,6 +416,8 @@ class Policy(ABC):
     """Reads `view.estimate_s` (run times: the run is marked with the kind of estimate used)."""
     needs_performance: ClassVar[bool] = False
     """Plans with `view.performance`: jobs must have a model."""
+    needs_throughput: ClassVar[bool] = False
+    """Reads `view.throughput` (by the belief of speed, with which the run is marked), `attained_work` or `rate_now`."""
     knows_maintenance: ClassVar[bool] = False
     """Reads `view.maintenance`, and is asked when a window becomes known."""
     needs_columns: ClassVar[tuple[str, ...]] = ()
@@ -448,59 +471,4 @@ class Policy(ABC):
         PolicyError
             Unknown name, or a value that is not of the default's type or not among the choices.
         """
-        known, values = cls.settings(), {}
-        for name, value in given.items():
-            if name not in known:
-                raise PolicyError(
-                    "unknown setting",
-                    where=f"policy {cls.name!r}",
-                    got=name,
-                    allowed=", ".join(known) or "none",
-                    todo=did_you_mean(name, known),
-                )
-            assert known[name].default is not MISSING
-            values[name] = _read(value, known[name], f"policy {cls.name!r}, setting {name!r}")
-        return cls(**values)
-
-
-def _read(value: Any, setting: Any, where: str) -> Any:
-    """One setting's value as the type of its default."""
-    default, choices = setting.default, setting.metadata["choices"]
-    kind = type(default)
-    if isinstance(value, str) and kind is bool:
-        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-        if value.lower() not in words:
-            raise PolicyError("value not allowed", where=where, got=value, allowed="true or false")
-        return words[value.lower()]
-    allowed = {bool: "true or false", int: "an integer", float: "a number"}.get(kind, "text")
-    refused = PolicyError("value not allowed", where=where, got=value, allowed=allowed)
-    # Only text is converted freely: int(2.7) is 2 and bool(5) is True, which nobody meant.
-    if isinstance(value, bool) != (kind is bool) and not (isinstance(value, str) or kind is str):
-        raise refused
-    try:
-        result = kind(value)
-    except (TypeError, ValueError, OverflowError):
-        raise refused from None
-    if kind is int and not isinstance(value, str) and result != value:
-        raise refused
-    if isinstance(result, float) and np.isnan(result):
-        raise PolicyError("value not allowed", where=where, got=value, allowed="a number")
-    low, high, above = (setting.metadata[name] for name in ("low", "high", "above"))
-    beyond = high is not None and result > high
-    if beyond or (low is not None and result < low) or (above is not None and not above < result < np.inf):
-        raise PolicyError(
-            "value not allowed",
-            where=where,
-            got=value,
-            allowed=f"a number greater than {above:g}" if above is not None
-            else f"a number from {low:g}" if high is None else f"a number from {low:g} to {high:g}",
-        )
-    if choices and result not in choices:
-        raise PolicyError(
-            "value not allowed",
-            where=where,
-            got=value,
-            allowed=", ".join(choices),
-            todo=did_you_mean(str(result), choices),
-        )
-    return result
+        return cls(**read_settings(given, cls.settings(), f"policy {cls.name!r}"))

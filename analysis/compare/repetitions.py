@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from analysis.run import Run, RunError
-from analysis.tables import rule
+from analysis.tables import rule, speed_belief
 
 
 def repetitions(runs: Sequence[Run], different_traces: bool = False) -> tuple[list[list[Run]], list[str]]:
@@ -59,7 +59,7 @@ def kind_of(run: Run) -> str:
     said = ("policy", "policy_settings", "cluster", "settings", "estimate")
     # What work is worth on average follows from the trace.
     work = {name: value for name, value in (run.info.get("work") or {}).items() if name != "worth_gpus"}
-    return json.dumps([*(run.info.get(name) for name in said), work, rule(run)], sort_keys=True)
+    return json.dumps([*(run.info.get(name) for name in said), work, rule(run), speed_belief(run)], sort_keys=True)
 
 
 def _repetition(run: Run) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from analysis.report import html
 from analysis.report.judgement import INTERVALS, Judgement
 from analysis.report.settings import Row, origins, resolved
 from analysis.run import Run
-from analysis.tables import notices, rule
+from analysis.tables import notices, rule, speed_belief
 
 HEADLINES = (
     "jobs", "jobs_finished", "jobs_rejected", "jobs_refused", "jobs_unfinished", "jct_mean_s", "jct_p50_s", "jct_p99_s",
@@ -125,6 +125,8 @@ def _said(run: Run) -> list[str]:
         lines.append("The policy is clairvoyant: it was told the true run times (estimate 'oracle').")
     elif estimate != "none":
         lines.append(f"The policy was told run times by estimate '{estimate}'.")
+    if belief := speed_belief(run):
+        lines.append(f"The policy was told speeds by belief '{belief}': jobs ran at others.")
     return lines
 
 

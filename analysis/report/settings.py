@@ -9,7 +9,8 @@ from typing import Any
 
 from analysis.run import Run
 
-ORIGIN = ("trace", "cluster", "work", "versions", "code_hash", "schema_version", "estimate", "seed", "window")
+ORIGIN = ("trace", "cluster", "work", "versions", "code_hash", "schema_version", "estimate", "speed_belief", "seed",
+          "window")
 """Of run.json, what says where results come from; the rest of it is in the settings, or is a result."""
 
 

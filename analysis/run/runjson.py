@@ -77,6 +77,7 @@ class RunJson(_Part):
     timetable: _Timetable = _Timetable()
     config: _Config = _Config()
     estimate: str | None = None
+    speed_belief: str | None = None
     seed: Count | None = None
     one_type_gangs: bool = False
     sizes_gangs: bool = False

@@ -30,10 +30,13 @@ def _exponential(mre: float, jobs: int, rng: np.random.Generator) -> np.ndarray:
     return np.maximum(1.0 + sign * rng.exponential(1.0, jobs) * mre, FLOOR)
 
 
+def lognormal_sd(mre: float) -> float:
+    """s of X = exp(s z) with E|X - 1| = exp(s²/2) (2 Φ(s) - 1) = mre, which grows with s and is 10 below s = 3."""
+    return float(brentq(lambda s: exp(s * s / 2) * erf(s / sqrt(2)) - mre, 0.0, 3.0))
+
+
 def _lognormal(mre: float, jobs: int, rng: np.random.Generator) -> np.ndarray:
-    """With X = exp(s z): E|X - 1| = exp(s²/2) (2 Φ(s) - 1), which grows with s and is 10 below s = 3."""
-    s = brentq(lambda s: exp(s * s / 2) * erf(s / sqrt(2)) - mre, 0.0, 3.0)
-    return np.asarray(np.exp(s * rng.standard_normal(jobs)))
+    return np.asarray(np.exp(lognormal_sd(mre) * rng.standard_normal(jobs)))
 
 
 NOISY = {"noisy": _exponential, "noisy-lognormal": _lognormal}

@@ -186,6 +186,7 @@ def needs(policy: type[Policy]) -> str:
     parts = [
         "believed run times (--estimate)" if policy.needs_estimates else "",
         "modelled speeds (--work iterations)" if policy.needs_performance else "",
+        "believed throughputs (--speed-belief)" if policy.needs_throughput else "",
         *(f"trace column {name}" for name in policy.needs_columns),
     ]
     return ", ".join(part for part in parts if part) or "nothing but the queue and the free GPUs"

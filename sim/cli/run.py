@@ -45,6 +45,9 @@ def run(
     estimate: Annotated[str | None, typer.Option(
         help="What a policy believes of run times: oracle, noisy:MRE, noisy-lognormal:MRE or column.  [oracle]"
         )] = None,
+    speed_belief: Annotated[str | None, typer.Option(
+        help="What a policy believes of speeds: exact, noisy:MRE, table:FILE or calibration:NAME_OR_FILE.  [exact]"
+        )] = None,
     param: Params = None,
     set_: Annotated[list[str] | None, typer.Option(
         "--set", metavar="NAME=VALUE", help="Any setting, such as engine.mtbf_h; may be repeated.")] = None,
@@ -68,7 +71,8 @@ def run(
 
     options = {
         "policy": policy, "trace": trace, "cluster": cluster, "out": out, "work": work, "reference": reference,
-        "calibration": calibration, "measured": measured, "estimate": estimate, **which,
+        "calibration": calibration, "measured": measured, "estimate": estimate,
+        "speed_belief": speed_belief, **which,
     }
     settings = load_config(config, _overrides(options, param or [], set_ or []))
     from analysis.metrics import summary
@@ -133,11 +137,13 @@ def _without_effect(config: RunConfig, policy: Policy) -> list[str]:
         found.append(f"estimate = {config.estimate} has no effect: policy {policy.name!r} uses no run times")
     if "reference" in given and config.work == "recorded":
         found.append("reference has no effect with work = recorded")
-    for name in ("measured", "calibration"):
+    if "speed_belief" in given and not (policy.needs_performance or policy.needs_throughput):
+        found.append(f"speed_belief = {config.speed_belief} has no effect: policy {policy.name!r} uses no speeds")
+    for name in ("measured", "calibration", "speed_belief"):
         if name in given and config.work == "recorded":
             found.append(f"{name} has no effect with work = recorded")
-    if "measured_gaps" in given and config.measured is None:
-        found.append("measured_gaps has no effect without measured")
+    if "measured_gaps" in given and config.measured is None and not config.speed_belief.startswith("table:"):
+        found.append("measured_gaps has no effect without measured, or a table as speed_belief")
     for name, sharing in (("switching_loss", "time"), ("pairs", "spatial")):
         if name in engine.model_fields_set and engine.sharing != sharing:
             found.append(f"engine.{name} has no effect without engine.sharing = {sharing}")

@@ -66,7 +66,7 @@ def replay(case: Case, policy: Policy) -> Ran:
 
     cluster = load_cluster("+".join(f"{kind}:{count}x{gpus}" for kind, count, gpus in case.nodes))
     trace, performance = Trace.from_columns(case.columns), Performance(links=cluster.links)
-    planned = policy.needs_performance
+    planned = policy.needs_performance or policy.needs_throughput
     truth = Modelled(trace, cluster, performance, gpu_type("V100")) if planned else Recorded(trace, cluster)
     true_s = truth.work_total / truth.reference_rate
     result = simulate(trace, cluster, policy, truth, EngineConfig(**case.engine), estimate_s=true_s,

@@ -58,6 +58,7 @@ def simulate(
     performance: Performance | None = None,
     estimate_s: np.ndarray | None = None,
     estimate: str = "oracle",
+    speed_belief: str = "exact",
     seed: int = 0,
     worth_gpus: float | None = None,
     settings: dict[str, Any] | None = None,
@@ -68,7 +69,7 @@ def simulate(
     Parameters
     ----------
     truth : how much work each job has and how fast it does it (`sim.workload.progress`).
-    performance : the belief about speed, for policies that plan.
+    performance : the belief about speed, for policies that plan or read throughputs; `speed_belief` names its kind.
     estimate_s : believed run times (s on the reference gang), for policies that read them; `estimate` names their kind.
     worth_gpus : what the cluster is worth on the trace (`sim.workload.prepare.worth_gpus`), to keep in run.json where
         known.
@@ -159,6 +160,7 @@ def simulate(
         },
         "settings": {k: ("inf" if v == np.inf else v) for k, v in config.model_dump().items()},
         "estimate": estimate if policy.needs_estimates else "none",
+        "speed_belief": speed_belief if policy.needs_performance or policy.needs_throughput else "none",
         "seed": seed,
         "one_type_gangs": not policy.sizes_gangs,
         "sizes_gangs": policy.sizes_gangs,

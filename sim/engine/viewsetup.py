@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
@@ -11,14 +9,12 @@ from sim.api import Jobs, Policy, PolicyError, View
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.tenants import TenantLedger, is_plain, make_tenants
 from sim.cluster.timetable import Timetable
+from sim.performance import Performance
+from sim.performance.throughput import Throughput
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 from traces.columns import BY_NAME
 from traces.trace import Trace
-
-if TYPE_CHECKING:
-    from sim.performance import Performance
-
 
 AS_SUBMITTED = (
     "user", "group", "recurrence", "deadline_s", "priority", "cpus", "memory_gib", "min_gpus", "max_gpus", "model",
@@ -49,7 +45,7 @@ def make_view(
     PolicyError
         The policy needs a column, estimates or modelled speeds that this run does not have. Nothing has run yet.
     """
-    _check_needs(trace, policy, performance, estimate_s)
+    _check_needs(trace, policy, truth, performance, estimate_s)
     names, vc = virtual_clusters(trace)
     jobs = Jobs(
         job_id=trace.job_id,
@@ -71,8 +67,12 @@ def make_view(
         performance=performance if policy.needs_performance else None,
         estimate_s=estimate_s if policy.needs_estimates else None,
         preemption_overhead_s=config.preemption_overhead_s,
+        throughput=Throughput(
+            performance, cluster, trace.model.tolist(), trace.batch_size.tolist(), trace.gpu_milli.tolist()
+        ) if policy.needs_throughput else None,
+        reference_rate=truth.reference_rate if policy.needs_throughput else None,
         tenants=None if tenants is None else tenants.reading(),
-    )
+    )  # fmt: skip
     view.declare(policy)
     if policy.knows_maintenance:
         view.announced = [window for window in timetable.windows if window.known_s <= trace.submit_s[0]]
@@ -116,7 +116,9 @@ def tenants_of(
     return None
 
 
-def _check_needs(trace: Trace, policy: Policy, performance: Performance | None, estimate_s: np.ndarray | None) -> None:
+def _check_needs(
+    trace: Trace, policy: Policy, truth: Truth, performance: Performance | None, estimate_s: np.ndarray | None
+) -> None:
     where = f"policy {policy.name!r}, trace {trace.provenance.source}"
     for column in policy.needs_columns:
         if not BY_NAME[column].said(getattr(trace, column)):
@@ -127,6 +129,8 @@ def _check_needs(trace: Trace, policy: Policy, performance: Performance | None, 
             where=where,
             todo="Use --work iterations.",
         )
+    if policy.needs_throughput and performance is None and truth.mode == "iterations":
+        raise PolicyError("the policy needs throughputs, and this run gives no belief of speed", where=where)
     if policy.needs_estimates and estimate_s is None:
         raise PolicyError("the policy needs run-time estimates, and this run gives none", where=where)
 

@@ -19,7 +19,7 @@ from sim.performance.iteration import SCHEDULES, Iteration
 from sim.performance.memory import GIB, PARAM_BYTES, memory_form
 from sim.performance.operator_time import checked, operator_times_s, source, update_time_s
 from sim.performance.running import Times, graph_sums
-from sim.performance.stage_sites import Places, StageGpus, layout, stages_on
+from sim.performance.stage_sites import Places, StageGpus, gang_on, layout, stages_on
 from sim.performance.tables import MeasuredTable
 from sim.performance.training import Strategy, train
 from sim.performance.zoo import MODELS, zoo_graph
@@ -58,12 +58,8 @@ class Performance:
         blocking: bool = False, overlap: bool = False, exchange: str = "ring",
     ) -> None:  # fmt: skip
         if schedule not in SCHEDULES:
-            raise PerformanceError(
-                "unknown pipeline schedule",
-                got=schedule,
-                allowed=", ".join(SCHEDULES),
-                todo=did_you_mean(schedule, SCHEDULES),
-            )
+            raise PerformanceError("unknown pipeline schedule", got=schedule, allowed=", ".join(SCHEDULES),
+                                   todo=did_you_mean(schedule, SCHEDULES))  # fmt: skip
         self.links, self.table, self.schedule = links or Links(), table, schedule
         self.calibration = shipped(calibration) if isinstance(calibration, str) else calibration
         self.value_bytes = self.calibration.value_bytes
@@ -98,6 +94,16 @@ class Performance:
                 todo=did_you_mean(model, self.models),
             )
         return model
+
+    def undivided(self, model: str) -> bool:
+        """Whether the model is known by rates of whole gangs only, so that a plan of it has one stage."""
+        return model in self._measured
+
+    def last_op(self, model: str) -> int:
+        """Last operator of a plan that holds the whole model; 0 where nobody knows its operators."""
+        if model in MODELS or model in self.graphs:
+            return len(self.graphs[model] if model in self.graphs else zoo_graph(model)) - 1
+        return 0
 
     def graph(self, model: str) -> OperatorGraph:
         """The model's operators.
@@ -134,7 +140,7 @@ class Performance:
                 times = self._times(model, samples, gpu, ways)
                 fwd_s, bwd_s = times.fwd_s[list(order)], times.bwd_s[list(order)]
             else:
-                fwd_s, bwd_s = operator_times_s(self._share(model, ways), samples, gpu, calibration=self.calibration)
+                fwd_s, bwd_s = self._operator_times_s(model, samples, gpu, ways)
             for array in (fwd_s, bwd_s):
                 array.flags.writeable = False
             # Uneven splits of a batch ask for ever new numbers of samples.
@@ -142,6 +148,10 @@ class Performance:
                 self._op_times.clear()
             found = self._op_times[key] = Times(fwd_s, bwd_s)
         return found
+
+    def _operator_times_s(self, model: str, samples: float, gpu: GpuType, ways: int) -> tuple[np.ndarray, np.ndarray]:
+        """The same, worked out, in the order of the graph: where a belief differs."""
+        return operator_times_s(self._share(model, ways), samples, gpu, calibration=self.calibration)
 
     def stage_time_s(
         self, model: str, first_op: int, last_op: int, gpu: GpuType, samples: float
@@ -189,12 +199,12 @@ class Performance:
     ) -> float:
         """Seconds to sum the gradients of operators first_op to last_op over a gang by a ring, if nothing overlaps."""
         num_bytes = self.value_bytes * self._dense_params(model, first_op, last_op)
-        link = stage_link(_gang_on(gpu, gpus_per_node, racks), self.links)
+        link = stage_link(gang_on(gpu, gpus_per_node, racks), self.links)
         return gang_allreduce_s(num_bytes, gpu, gpus_per_node, racks, self.links, link)
 
     def allreduce_lines(self, gpu: GpuType, gpus_per_node: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """An all-reduce of a gang in one rack: min over i of start_s[i] + bytes * s_per_byte[i]; float64 [2] each."""
-        link = stage_link(_gang_on(gpu, gpus_per_node, 1), self.links)
+        link = stage_link(gang_on(gpu, gpus_per_node, 1), self.links)
         return gang_lines(gpu, gpus_per_node, 1, self.links, link)
 
     def update_s(self, model: str, first_op: int, last_op: int, gpu: GpuType) -> float:
@@ -258,7 +268,7 @@ class Performance:
         if self.resolve(model) in self._measured:
             return self._measured_rate(model, batch_size, gpu, gpus_per_node)
         span = (0, len(self.graph(model)) - 1)
-        stage = _gang_on(gpu, gpus_per_node, racks, slots)
+        stage = gang_on(gpu, gpus_per_node, racks, slots)
         how = Strategy(self.schedule, overlap=self.overlap, exchange=self.exchange)
         return self._run(model, (), batch_size, how, [span], [stage])
 
@@ -386,11 +396,3 @@ class Performance:
             else:
                 self._shares[key] = self.graph(model).reordered(order) if order else self.graph(model)
         return self._shares[key]
-
-
-def _gang_on(
-    gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int, slots: tuple[int, ...] = ()
-) -> StageGpus:
-    """A gang with so many GPUs on each node, in so many racks."""
-    nodes = tuple(node for node, count in enumerate(gpus_per_node) for _ in range(count))
-    return StageGpus(gpu, nodes, tuple(min(node, racks - 1) for node in nodes), slots=slots)

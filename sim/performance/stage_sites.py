@@ -1,8 +1,9 @@
-"""Where the GPUs of a plan's stages are, and whether they are the plan's at all."""
+"""Which GPU serves which stage of a plan, where they are, and whether they are the plan's at all."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -90,6 +91,30 @@ def layout(gpus: np.ndarray, cluster: ClusterSpec) -> Places:
 def _renumbered(labels: list[int]) -> tuple[int, ...]:
     seen: dict[int, int] = {}
     return tuple(seen.setdefault(label, len(seen)) for label in labels)
+
+
+def gang_on(
+    gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int, slots: tuple[int, ...] = ()
+) -> StageGpus:
+    """A gang with so many GPUs on each node, in so many racks."""
+    nodes = tuple(node for node, count in enumerate(gpus_per_node) for _ in range(count))
+    return StageGpus(gpu, nodes, tuple(min(node, racks - 1) for node in nodes), slots=slots)
+
+
+def in_stage_order(plan: Plan, gpus_of_type: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Order a job's GPUs by stage, in a stage by part: int32 [GPUs].
+
+    `gpus_of_type` holds the GPUs of each type, those of one node together. The largest parts of a type take theirs
+    first: sizes are powers of two, so that whole stages fill whole nodes where they can.
+    """
+    parts = plan.parts
+    gpus: list[np.ndarray] = [np.empty(0, dtype=np.int32)] * len(parts)
+    at = dict.fromkeys(gpus_of_type, 0)
+    for p in sorted(range(len(parts)), key=lambda p: -parts[p].gpus):
+        name, n = parts[p].gpu_type, parts[p].gpus
+        gpus[p] = gpus_of_type[name][at[name] : at[name] + n]
+        at[name] += n
+    return np.concatenate(gpus).astype(np.int32)
 
 
 def stages_on(plan: Plan, model: str, gpus: np.ndarray, cluster: ClusterSpec, places: Places) -> list[StageGpus]:

@@ -102,6 +102,9 @@ class EngineConfig(Settings):
 
 _MOMENT = "seconds, a number with min, h or d, or a date such as 2017-10-09"
 _NOISY = ("noisy", "noisy-lognormal")
+_NAMED = ("table", "calibration")
+"""Beliefs of speed that name something."""
+_BELIEFS = "exact, noisy:MRE with MRE a number from 0 to 10, table:FILE or calibration:NAME_OR_FILE"
 _ESTIMATES = "oracle, noisy:MRE or noisy-lognormal:MRE with MRE a number from 0, or column"
 
 
@@ -167,6 +170,10 @@ class RunConfig(Settings):
     estimate: str = setting(
         "oracle", "what a policy believes of run times: oracle (the truth), noisy:MRE (mean relative error, "
         "such as noisy:0.3), noisy-lognormal:MRE, or column (the trace's estimate_s)", allowed=_ESTIMATES)
+    speed_belief: str = setting(
+        "exact", "what a policy believes of speeds (work = iterations): exact (the truth), noisy:MRE (mean relative "
+        "error for each model and GPU type), table:FILE (a file of measured rates) or calibration:NAME_OR_FILE",
+        allowed=_BELIEFS, file=True)
     engine: EngineConfig = Field(EngineConfig(), description="section [engine]")
 
     @field_validator("submitted_from", "submitted_to", mode="before")
@@ -201,6 +208,19 @@ class RunConfig(Settings):
         if not right:
             near = did_you_mean(head, ("oracle", *_NOISY, "column")) if head not in _NOISY else ""
             raise RefusedError("value not allowed", allowed=_ESTIMATES, todo=near)
+        return kind
+
+    @field_validator("speed_belief")
+    @classmethod
+    def _speed_belief(cls, kind: str) -> str:
+        head, _, what = kind.partition(":")
+        try:
+            right = kind == "exact" or (head == "noisy" and 0 <= float(what) <= 10) or (head in _NAMED and what != "")
+        except ValueError:
+            right = False
+        if not right:
+            near = did_you_mean(head, ("exact", "noisy", *_NAMED)) if head not in ("noisy", *_NAMED) else ""
+            raise RefusedError("value not allowed", allowed=_BELIEFS, todo=near)
         return kind
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from sim.cluster.spec import ClusterSpec
 from sim.sweeps.replay import Replay
-from sim.workload.prepare import FILES, setting_of
+from sim.workload.prepare import FILES, file_of
 from traces.load import file_hash
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +58,7 @@ def sources(replay: Replay, trace: str) -> Sources:
     OSError
         A file that is there cannot be read.
     """
-    named = ((name, setting_of(replay.config, name)) for name in FILES)
+    named = ((name, file_of(replay.config, name)) for name in FILES)
     hashes = ((name, file_hash(Path(file))) for name, file in named if file and Path(file).exists())
     return Sources(trace, _cluster(replay.cluster), tuple(hashes), code_version() + _foreign(type(replay.policy)))
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from policies.estimate import run_times_s
+from policies.estimate.speeds import believed_speeds
 from policies.registry import make
 from sim.cluster.clusterfiles import load_cluster
 from sim.engine.simulate import RunResult, simulate
@@ -63,12 +64,15 @@ class Replay:
     def play(self, on_progress: Callable[[int, float], None] | None = None) -> RunResult:
         """Replay the trace; `on_progress` is called now and then with (jobs that have left, simulated time)."""
         config, policy, work = self.config, self.policy, self.workload
-        believed = None
+        believed, speeds, belief = None, work.performance, "exact"
         if policy.needs_estimates:
             believed = run_times_s(config.estimate, work.true_s, work.trace.estimate_s, config.seed)
+        if speeds is not None and (policy.needs_performance or policy.needs_throughput):
+            belief, models = config.speed_belief, work.trace.model.tolist()
+            speeds = believed_speeds(belief, speeds, models, config.seed, config.measured_gaps)
         return simulate(
-            work.trace, self.cluster, policy, work.truth, config.engine, performance=work.performance,
-            estimate_s=believed, estimate=config.estimate, seed=config.seed,
+            work.trace, self.cluster, policy, work.truth, config.engine, performance=speeds,
+            estimate_s=believed, estimate=config.estimate, speed_belief=belief, seed=config.seed,
             worth_gpus=None if work.performance is None else work.worth_gpus,
             settings={"config": self.settings}, on_progress=on_progress,
         )

@@ -85,6 +85,15 @@ def setting_of(config: RunConfig, name: str) -> Any:
     return found.get(entry) if entry else found
 
 
+def file_of(config: RunConfig, name: str) -> str | None:
+    """The file that a setting of `FILES` names; None where it names none."""
+    value = setting_of(config, name)
+    if name == "speed_belief":
+        kind, _, named = value.partition(":")
+        return named if kind == "table" or (kind == "calibration" and named.endswith(".toml")) else None
+    return None if value is None or (name == "calibration" and not value.endswith(".toml")) else str(value)
+
+
 def check_files(config: RunConfig) -> None:
     """Refuse settings that name no file, also where the run would not read it: it was named for something.
 
@@ -94,8 +103,11 @@ def check_files(config: RunConfig) -> None:
         Nothing is there, it is neither a file nor a folder, or the calibration is none.
     """
     named_calibration(config.calibration)
+    kind, _, named = config.speed_belief.partition(":")
+    if kind == "calibration":
+        named_calibration(named)
     for name in FILES:
-        if name != "calibration" and (file := setting_of(config, name)):
+        if file := file_of(config, name):
             if not Path(file).exists():
                 raise ConfigError("no such file", where=name if "." in name else f"run.{name}", got=file,
                                   allowed="a file that is there")

@@ -23,6 +23,7 @@ from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import GpuType
 from sim.performance import Iteration, Performance
 from sim.performance.contention import network_s
+from sim.performance.throughput import iteration_on
 from traces.errors import HetsimError
 from traces.trace import Trace
 
@@ -145,7 +146,6 @@ class Modelled:
         self._yardstick = Performance(
             table=performance.table, schedule=performance.schedule, calibration=performance.calibration
         )
-        self._gpu_node, self._gpu_type = cluster.gpu_node, cluster.gpu_type
         self._model, self._batch = trace.model.tolist(), trace.batch_size.tolist()
         self._share = (trace.gpu_milli / 1000.0).tolist()
         classes: dict[tuple[str, int, int], _Class] = {}
@@ -210,23 +210,9 @@ class Modelled:
         return "of models at measured rates nothing but the rate is known" if measured else ""
 
     def network_s(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
-        return network_s(self._iteration(row, gpus, plan), len(np.unique(self._gpu_node[gpus])))
+        return network_s(self._iteration(row, gpus, plan), len(np.unique(self._cluster.gpu_node[gpus])))
 
     def _iteration(self, row: int, gpus: np.ndarray, plan: Plan | None, batch_size: int = 0) -> Iteration:
         """The job's iteration on whole GPUs, at its own batch size or another."""
-        model, batch = self._model[row], batch_size or self._batch[row]
-        if plan is not None:
-            return self._performance.plan(model, batch, plan, gpus, self._cluster)
-        gpu = self._cluster.types[self._gpu_type[gpus[0]]]
-        layout, racks = (1,), 1
-        if gpus.size > 1:
-            counts = np.unique(self._gpu_node[gpus], return_counts=True)
-            layout = tuple(sorted(counts[1].tolist(), reverse=True))
-            racks = len(np.unique(self._cluster.node_rack[counts[0]])) if len(layout) > 1 else 1
-        slots: tuple[int, ...] = ()
-        if gpus.size > 1 and not self._cluster.links.alike:
-            # Node by node, as the layout counts them: most GPUs first.
-            nodes = self._gpu_node[gpus]
-            order = np.lexsort((gpus, nodes, -counts[1][np.searchsorted(counts[0], nodes)]))
-            slots = tuple((gpus - self._cluster.node_first[nodes])[order].tolist())
-        return self._performance.data_parallel(model, batch, gpu, layout, racks, slots)
+        batch = batch_size or self._batch[row]
+        return iteration_on(self._performance, self._model[row], batch, gpus, plan, self._cluster)

@@ -72,7 +72,7 @@ class Seen(HTMLParser):
 def two(story, run_files):
     """The story under fifo, and the same trace under a policy that does better at a price that is unknown."""
     other = run_files("other").node("V100", 4, None)
-    other.info |= {"policy": "srtf", "estimate": "oracle"}
+    other.info |= {"policy": "srtf", "estimate": "oracle", "speed_belief": "noisy:0.3"}
     other.jobs = [
         job | {"state": "done" if job["job_id"] in "abce" else job["state"], "first_start_s": None, "end_s": None}
         for job in story.jobs
@@ -151,6 +151,7 @@ def test_notices_tell_of_overload_rejections_unknown_prices_and_clairvoyance(two
     assert "1 job rejected: asks for 8 GPUs; the cluster has 2 of a type." in text
     assert "srtf: No price is known for V100" in text
     assert "srtf: The policy is clairvoyant" in text
+    assert "srtf: The policy was told speeds by belief 'noisy:0.3': jobs ran at others." in text
     busy = run_files("busy").node("A10", 2)
     for i in range(3):
         busy.job(f"j{i}", 0, 100).segment(f"j{i}", 0 if i < 2 else 100, 100 if i < 2 else 200, [i % 2])

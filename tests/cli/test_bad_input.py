@@ -102,6 +102,13 @@ OPTIONS = {
         ["--policy", "sjf", "--estimate", "column"],
         ["announces no run times"],
     ),
+    "unknown belief of speeds": (["--speed-belief", "nosy:0.3"], ["run.speed_belief", "did you mean 'noisy'"]),
+    "an error of speeds that is none": (["--speed-belief", "noisy:11"], ["run.speed_belief", "from 0 to 10"]),
+    "a belief of speeds without its file": (["--speed-belief", "table:no.csv"], ["run.speed_belief", "no such file"]),
+    "a belief of speeds by no calibration": (["--speed-belief", "calibration:tunde"], ["did you mean 'tuned'"]),
+    "a belief of speeds that is no table": (
+        ["--speed-belief", "table:jobs.csv", "--policy", "hetero", "--work", "iterations"], ["jobs.csv"],
+    ),
     "unknown work": (["--work", "recordet"], ["run.work", "did you mean 'recorded'"]),
     "a policy that plans, on recorded durations": (["--policy", "hetero"], ["--work iterations"]),
     "a quota for nobody": (["--set", "engine.quotas.x=3"], ["virtual cluster", "'x'"]),

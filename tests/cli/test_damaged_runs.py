@@ -183,6 +183,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "config": (None, 5),
         "config.load": ([],),
         "estimate": (5,),
+        "speed_belief": (5,),
         "seed": ("x", 1e300, []),
         "one_type_gangs": ("x",),
         "versions": (5,),

@@ -178,6 +178,8 @@ def test_a_file_of_settings_and_options_that_win_over_it(hetsim, here):
     ("options", "notice"),
     [
         (["--estimate", "noisy:1"], "estimate = noisy:1 has no effect: policy 'fifo' uses no run times"),
+        (["--speed-belief", "noisy:1"], "speed_belief = noisy:1 has no effect: policy 'fifo' uses no speeds"),
+        (["--speed-belief", "noisy:1"], "speed_belief has no effect with work = recorded"),
         (["--reference", "t4"], "reference has no effect with work = recorded"),
         (["--set", "engine.repair_h=2"], "engine.repair_h has no effect without engine.mtbf_h"),
         (["--trace", "philly", "--format", "pai", "--jobs", "20"], "format has no effect: 'philly' is generated"),
@@ -187,6 +189,21 @@ def test_a_setting_that_does_nothing_is_noticed(replay, options, notice):
     said = replay(*options)
     assert said.code == 0
     assert notice in said.err
+
+
+def test_a_run_says_by_which_belief_of_speeds_its_policy_planned(hetsim, here):
+    """In run.json and in the table; a policy that uses no speeds has none, and jobs are as fast as ever."""
+    rates = {}
+    for policy, belief, kept in (("hetero", "noisy:0.5", "noisy:0.5"), ("fifo", "noisy:0.5", "none"),
+                                 ("hetero", "exact", "exact")):
+        said = hetsim("run", "--trace", "jobs.csv", "--cluster", "v100:1", "--policy", policy, "--speed-belief", belief,
+                      "--quiet", "--out", f"{policy}-{belief}")
+        assert said.code == 0, said.err
+        assert info(here / f"{policy}-{belief}")["speed_belief"] == kept
+        assert ("belief of speeds" in said.out) == (kept == "noisy:0.5")
+        segments = pq.read_table(here / f"{policy}-{belief}" / "segments.parquet").to_pandas()
+        rates[policy, belief] = (segments["work_done"] / (segments["end_s"] - segments["begin_s"])).iloc[0]
+    assert len(set(rates.values())) == 1
 
 
 def test_quiet_keeps_the_result_and_drops_the_rest(replay):

@@ -95,6 +95,7 @@ def test_policies_are_those_of_the_registry() -> None:
         policy = find(name)
         assert preemptive == ("yes" if issubclass(policy, (Preemptive, TenantQueues)) else "no"), name
         declared = ["estimates"] * policy.needs_estimates + ["performance"] * policy.needs_performance
+        declared += ["throughput"] * policy.needs_throughput
         assert needs == (", ".join(declared) or "nothing"), name
         assert source, name
 

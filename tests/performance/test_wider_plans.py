@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from analysis.audit import audit
 from analysis.run import Run
-from policies.recommend.request.stage_gpus import counts_of, in_stage_order
+from policies.recommend.request.stage_gpus import counts_of
 from sim.api import Decision, IllegalDecisionError, Part, Placement, Plan, Policy, Stage, View
 from sim.cli.whatif import ask, written
 from sim.cluster.spec import ClusterSpec, Links
@@ -28,7 +28,7 @@ from sim.performance.memory import stage_memory
 from sim.performance.messages import transfer_s
 from sim.performance.operator_time import operator_times_s, update_time_s
 from sim.performance.running import Maxima, Sums
-from sim.performance.stage_sites import StageGpus
+from sim.performance.stage_sites import StageGpus, in_stage_order
 from sim.performance.tables import MeasuredTable, Measurement, Point
 from sim.performance.zoo import zoo_graph
 from sim.performance.zoo.language import gpt

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sim.performance.calibration import shipped
 from sim.settings.config import list_settings
 from sim.sweeps import identity
 from tests.sweeps.conftest import JOBS
@@ -67,8 +68,26 @@ def test_each_setting_that_may_name_a_file_is_looked_into():
     """
     names = {one.name.removeprefix("run.") for one in list_settings() if "file" in one.meaning.lower()}
     assert names - {"format", "skip"} == {*identity.FILES, "trace", "cluster"}
-    assert {"measured", "calibration", "engine.pairs", "engine.capacity", "engine.outages",
+    assert {"measured", "calibration", "speed_belief", "engine.pairs", "engine.capacity", "engine.outages",
             "engine.maintenance"} <= set(identity.FILES)
+
+
+@pytest.mark.parametrize(("belief", "file"), [("table:mine.csv", "mine.csv"), ("calibration:mine.toml", "mine.toml")])
+def test_the_file_of_a_belief_of_speeds_is_part_of_the_cell(grid, belief, file):
+    """Its content by hash, its name by the setting; a belief that names no file reads none, whatever lies there."""
+    Path("exact").write_text("no file of this run")
+    Path(file).write_text(shipped("eager").toml())
+
+    def one(kind):
+        cell = grid('policy = "fifo"', f'[run]\ntrace = "jobs.csv"\ncluster = "v100:8"\nspeed_belief = "{kind}"\n')
+        return cell.cells[0].id
+
+    exact, before = one("exact"), one(belief)
+    assert before != exact
+    Path(file).write_text(shipped("scripts").toml())
+    Path("exact").write_text("something else")
+    assert one(belief) != before
+    assert one("exact") == exact
 
 
 def test_the_code_that_counts_is_that_which_tables_depend_on():
@@ -76,7 +95,7 @@ def test_the_code_that_counts_is_that_which_tables_depend_on():
     names = {file.relative_to(identity.ROOT).as_posix() for file in identity.code_files()}
     assert {"sim/engine/engine.py", "sim/kernels/preempt.py", "sim/performance/memory.py",
     "analysis/metrics/__init__.py",
-            "analysis/run.py", "sim/sweeps/cell.py", "traces/load.py", "policies/ordering/srtf.py",
+            "analysis/run/__init__.py", "sim/sweeps/cell.py", "traces/load.py", "policies/ordering/srtf.py",
             "sim/cluster/presets/gavel.toml"} <= names
     assert not [name for name in names if name.startswith(("sim/cli/", "analysis/report/"))]
     assert not names & {"analysis/figures/__init__.py", "analysis/figures/style.py", "sim/sweeps/executors.py"}
@@ -103,7 +122,8 @@ def test_an_edit_of_code_makes_other_cells(monkeypatch, ids):
 
 
 def test_the_version_of_the_code_is_of_the_files_content(monkeypatch, tmp_path):
-    for name in ("policies", "traces", "sim", "sim/engine", "sim/sweeps", "sim/cluster", "analysis"):
+    for name in ("policies", "traces", "sim", "sim/engine", "sim/sweeps", "sim/cluster", "sim/hardware",
+                 "analysis", "analysis/metrics"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
     for file, text in {"sim/sweeps/replay.py": "from sim.engine import engine\n", "sim/engine/engine.py": "STEP = 1\n",

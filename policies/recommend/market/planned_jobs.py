@@ -24,8 +24,8 @@ import numpy as np
 
 from policies.recommend.market.classes import Classes, JobClass
 from policies.recommend.market.gpu_prices import Market
-from policies.recommend.request.stage_gpus import in_stage_order
 from sim.api import Decision, Placement, Policy, PolicyError, Scratch, View, param
+from sim.performance.stage_sites import in_stage_order
 
 MOST_MOVES = 16
 """Moves in one decision; what more would pay waits for the next one."""

@@ -14,7 +14,7 @@ from sim.api import Plan, Stage
 
 def propose(request: Request) -> Iterator[Plan]:
     """Plans of one stage: GPU type x GPUs x micro-batches (gradient accumulation)."""
-    last = 0 if request.measured else len(request.performance.graph(request.model)) - 1
+    last = request.performance.last_op(request.model)
     for t in request.fleet.present:
         most = min(request.budget, request.fleet.counts[t])
         for gpus in sorted({1 << k for k in range(most.bit_length())} | {most}):

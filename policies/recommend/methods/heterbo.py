@@ -62,7 +62,7 @@ class Trials:
         """The candidate with the fewest micro-batches that fit; None: it does not run."""
         t, gpus = option
         request = self.request
-        last = 0 if request.measured else len(request.performance.graph(request.model)) - 1
+        last = request.performance.last_op(request.model)
         for m in (1,) if request.measured else sorted(request.space.micro_batches):
             plan = self.style.plan([Stage(0, last, request.fleet.names[t], gpus)], m)
             if plan is not None and m * gpus <= request.batch_size and request.truth(plan) is not None:

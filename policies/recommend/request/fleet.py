@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from policies.recommend.request.recommend_error import RecommendError
-from policies.recommend.request.stage_gpus import in_stage_order
 from sim.api import ClusterSpec, Plan
 from sim.performance import GpuType, Performance
+from sim.performance.stage_sites import in_stage_order
 
 NODE_GPUS = 8
 """GPUs on a node where nobody says."""

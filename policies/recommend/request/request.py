@@ -131,8 +131,7 @@ class Request:
     @property
     def measured(self) -> bool:
         """Whether the model is known by measured rates only: it has no operators, so no stages."""
-        table = self.performance.table
-        return table is not None and self.model in table.job_types
+        return self.performance.undivided(self.model)
 
     def truth(self, plan: Plan) -> Recommendation | None:
         """What a plan brings by `Performance.plan` on the empty fleet, or None: it does not fit, or needs more GPUs.

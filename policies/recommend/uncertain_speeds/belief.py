@@ -16,7 +16,6 @@ import numpy as np
 from policies.recommend.request.recommend_error import RecommendError
 from policies.recommend.request.request import Request
 from sim.performance import GpuType, Performance
-from sim.performance.running import Times
 from traces.errors import did_you_mean
 
 PUBLISHED_ERROR = 0.115
@@ -53,14 +52,11 @@ class Rescaled(Performance):
             t: dict(zip(kinds, row, strict=True)) for t, row in zip(types, np.exp(log_error).tolist(), strict=True)
         }
 
-    def _times(self, model: str, samples: float, gpu: GpuType, ways: int = 1, order: tuple[int, ...] = ()) -> Times:
-        key = (model, samples, id(gpu), ways, order)
-        if key not in self._op_times:
-            known = self._base._times(model, samples, gpu, ways, order)
-            of_kind = self._factor.get(gpu.name, {})
-            factor = np.array([of_kind.get(kind, 1.0) for kind in self._share(model, ways, order).kind])
-            self._op_times[key] = Times(known.fwd_s * factor, known.bwd_s * factor)
-        return self._op_times[key]
+    def _operator_times_s(self, model: str, samples: float, gpu: GpuType, ways: int) -> tuple[np.ndarray, np.ndarray]:
+        known = self._base._times(model, samples, gpu, ways)
+        of_kind = self._factor.get(gpu.name, {})
+        factor = np.array([of_kind.get(kind, 1.0) for kind in self._share(model, ways).kind])
+        return known.fwd_s * factor, known.bwd_s * factor
 
 
 def spread_of(performance: Performance, gpu_type: str) -> float:
