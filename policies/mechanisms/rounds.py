@@ -52,8 +52,8 @@ class Rounds(Placing):
     def allocation(self, view: View, rows: np.ndarray) -> np.ndarray:
         """Share of time that each job deserves on each GPU type: float64 [rows, types], at most 1 in a row.
 
-        `rows` are all jobs that are there, waiting and running, in submit order; asked for at the begin of each round,
-        and where GPUs are to be filled within one. Types that a job may not use count as 0.
+        `rows` are all jobs that are there, waiting and running, in submit order, one or more; asked for at the begin of
+        each round, and where GPUs are to be filled within one. Types that a job may not use count as 0.
         """
 
     def decide(self, view: View) -> Decision:
@@ -127,7 +127,8 @@ class Rounds(Placing):
     def _by_priority(self, view: View) -> list[tuple[int, int]]:
         """Pairs of row and type that deserve time, by falling priority."""
         rows = np.sort(np.concatenate((view.queued, view.running)))
-        share = np.where(self._types[rows], self.allocation(view, rows), 0.0)
+        deserved = self.allocation(view, rows) if rows.size else np.empty((0, self._types.shape[1]))
+        share = np.where(self._types[rows], deserved, 0.0)
         self._there, self._share = rows, np.where(share >= LEAST_SHARE, share, 0.0)
         i, t = np.nonzero(self._share)
         deserved_s = self._deserved_s[rows[i], t] + self._share[i, t] * self.round_s

@@ -73,7 +73,7 @@ def make_view(
         reference_rate=truth.reference_rate if policy.needs_throughput else None,
         tenants=None if tenants is None else tenants.reading(),
     )  # fmt: skip
-    view.declare(policy)
+    view.keep(happened=policy.reads_happened, time_by_type=policy.reads_time_by_type, memory=policy.shares_gpus)
     if policy.knows_maintenance:
         view.announced = [window for window in timetable.windows if window.known_s <= trace.submit_s[0]]
     for index in timetable.quotas:

@@ -20,6 +20,7 @@ from tests.conftest import ONE_FOLDER
 SUMMARY_KEYS = [
     "jobs_finished",
     "jobs_rejected",
+    "jobs_refused",
     "jobs_unfinished",
     "jct_mean_s",
     "jct_p50_s",

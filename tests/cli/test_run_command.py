@@ -11,6 +11,7 @@ import pytest
 KEYS = [
     "jobs_finished",
     "jobs_rejected",
+    "jobs_refused",
     "jobs_unfinished",
     "jct_mean_s",
     "jct_p50_s",

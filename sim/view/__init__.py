@@ -1,0 +1,1 @@
+"""What a policy sees: the jobs as submitted, and the cluster at one instant."""
