@@ -39,7 +39,7 @@ def caps_held(facts: Facts) -> Finding:
     said = ~np.isnan(cap_w)
     limit_w = np.full(len(cap_w), np.inf)
     held = facts.run.held
-    np.minimum.at(limit_w, held.segment, facts.run.column("nodes", "busy_w").astype(float)[held.node])
+    np.fmin.at(limit_w, held.segment, facts.run.column("nodes", "busy_w").astype(float)[held.node])
     bad = said & (~(cap_w <= limit_w) | (not _declares(facts, "caps_power")))
     return Finding(int(said.sum()), "power caps", facts.of_segments(
         bad, lambda i: f"a cap of {cap_w[i]:g} W on boards of {limit_w[i]:g} W"))

@@ -104,9 +104,13 @@ MUTATIONS = [
     (
         "gangs are whole",
         lambda r: _set(r.stretch("a"), gpu_ids=[0], gpus=[1.0]),
-        "at 0 s, job 'a': 1 slots of 1000 milli; asked for 2 of 1000",
+        "at 0 s, job 'a': 1 slots; asked for 2",
     ),
-    ("gangs are whole", lambda r: _set(r.stretch("f"), gpu_milli=500, gpus=[0.5]), "job 'f'"),
+    (
+        "shares of GPUs are those asked for, or declared",
+        lambda r: _set(r.stretch("f"), gpu_milli=500, gpus=[0.5]),
+        "job 'f': holds 500 milli of each GPU; asked for 1000",
+    ),
     (
         "nothing runs on a node that is down",
         lambda r: _set(r.nodes[0], down_s=[49.0]),
@@ -192,6 +196,11 @@ MUTATIONS = [
         "unknown types",
     ),
     ("plans match the segments that they began", lambda r: _set(r.plans[0], begin_s=1.0), "at 1 s, job 'a'"),
+    ("batch sizes are allowed", lambda r: _set(r.stretch("b"), batch_size=64), "64 samples an iteration"),
+    ("power caps are within the boards' limits", lambda r: _set(r.stretch("b"), power_cap_w=150.0), "a cap of 150 W"),
+    ("leases are kept", lambda r: _set(r.stretch("b"), lease_until_s=15.0), "to 20.0 s on a lease to 15.0 s"),
+    ("leases are kept", lambda r: _set(r.stretch("b"), end_reason="lease_ended"), "on a lease to nan s"),
+    ("refused jobs never ran and say why", lambda r: _set(r.of("f"), state="refused"), "1 segments"),
 ]
 
 

@@ -358,7 +358,7 @@ def test_summary_says_what_the_measures_say(story):
     run = story.load()
     row, summary = metrics.measures(run), metrics.summary(run)
     shared = [name for name in summary if name in row]
-    assert len(shared) == 10
+    assert len(shared) == 11
     assert [summary[name] for name in shared] == [row[name] for name in shared]
     assert summary["gpu_hours"] == pytest.approx(row["held_gpu_h"])
     assert summary["utilisation"]["all"] == row["utilisation_share"]
