@@ -39,18 +39,19 @@ class Desk:
         self._policy, self._truth, self._view, self._ledger = policy, truth, view, ledger
         self._clock, self._queue, self._book, self._referee = clock, queue, book, referee
         self._on_finish, self._enqueue, self._leave = on_finish, enqueue, leave
-        self._milli = trace.gpu_milli.tolist()
+        self._milli, self._shares = trace.gpu_milli.tolist(), policy.shares_gpus
         self._neighbours = neighbours(trace, truth, cluster, config, policy.shares_gpus)
         self._terms = Terms(view, cluster, policy, truth, config, self._refuse)
         self._leases = Leases(clock, ask, on_lease_end) if policy.leases_gpus else None
+        self._parts = self._neighbours is not None or self._leases is not None or policy.shares_gpus
         self.launch, self._launches = [-1] * len(trace), 0
         """Number of each job's present launch; an end on the calendar that belongs to another one is stale."""
         self._in_vain = 0
 
     # -- a decision -------------------------------------------------------------------------------------------------
 
-    def apply(self, decision: Decision, gone: Callable[[int], bool]) -> bool:
-        """Carry out a decision; True where it changed anything. `gone`: whether a job has left."""
+    def apply(self, decision: Decision, state: list[str]) -> bool:
+        """Carry out a decision; True where it changed anything. `state`: of each job that has left, how."""
         running = self._book.gpus
         for row in decision.stop:
             self._must(row in running, "only a running job can be stopped", row)
@@ -58,7 +59,7 @@ class Desk:
         reject, rekey, refuse = decision.reject, decision.rekey, decision.refuse
         if decision.stop:
             self._enqueue(decision.stop)
-            left = {row for row in decision.stop if gone(row)}  # by the referee's verdict, before the policy's
+            left = {row for row in decision.stop if state[row]}  # by the referee's verdict, before the policy's
             if left:
                 reject, rekey = [r for r in reject if r[0] not in left], [row for row in rekey if row not in left]
                 refuse = [r for r in refuse if r[0] not in left]
@@ -83,6 +84,8 @@ class Desk:
             self._start(row, placement)
         for row, until_s in decision.lease:
             self._grant(row, until_s)
+        if self._neighbours is not None:
+            self._respeed()
         return bool(decision.stop or decision.reject or refuse or decision.move or decision.start)
 
     def _turn_away(self, row: int, reason: str, word: str, state: str) -> None:
@@ -96,11 +99,12 @@ class Desk:
         """Give a job its GPUs and set the clock for its end."""
         now, own = float(self._clock.now), self._milli[row]
         agreed: Agreed | None = None
+        special = placement.milli or placement.batch_size or placement.cap_w
         self._referee.check(now, row, placement, placement.milli or own)
         # A copy: what the policy does with its array later is no concern of the books.
         gpus = placement.gpus.copy()
         rate = self._truth.rate(row, gpus, placement.plan)
-        if placement.has_terms or (own < WHOLE and self._policy.shares_gpus):
+        if special or (own < WHOLE and self._shares):
             agreed = self._terms.agree(row, placement, rate)
             rate = agreed.rate
         milli = own if agreed is None else agreed.milli
@@ -146,13 +150,15 @@ class Desk:
 
     def finish(self, row: int) -> bool:
         """A job's attempt is done; True where it was the last one."""
-        self._part(row)
+        if self._parts:
+            self._part(row)
         return self._book.finish(row, float(self._clock.now))
 
     def interrupt(self, row: int, why: str) -> None:
         """Take a job off its GPUs."""
         self.launch[row] = -1
-        self._part(row)
+        if self._parts:
+            self._part(row)
         gained = self._book.interrupt(row, float(self._clock.now), why)
         self._in_vain = 0 if gained else self._in_vain + 1
         if self._in_vain > MAX_IN_VAIN:
@@ -171,11 +177,11 @@ class Desk:
         if self._terms.held:
             self._terms.leave(row)
 
-    def respeed(self) -> None:
+    def _respeed(self) -> None:
         """Jobs whose neighbours have come or gone go on at their new rates, where they are."""
-        if self._neighbours is not None:
-            for row, rate in self._neighbours.changed():
-                self._set_end(row, self._book.respeed(row, float(self._clock.now), rate))
+        assert self._neighbours is not None
+        for row, rate in self._neighbours.changed():
+            self._set_end(row, self._book.respeed(row, float(self._clock.now), rate))
 
     # -- refusals ---------------------------------------------------------------------------------------------------
 

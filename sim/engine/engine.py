@@ -218,14 +218,13 @@ class Engine:
             raise PolicyError("the policy failed", where=self._desk.where(), got=described(error)) from error
         self._decisions += 1
         try:
-            changed = self._desk.apply(decision, lambda row: bool(self._state[row]))
+            changed = self._desk.apply(decision, self._state)
         except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
             raise IllegalDecisionError(
                 "the decision has not the form of sim.api.Decision", where=self._desk.where(), got=described(error)
             ) from error
         if self._happened is not None:
             self._happened = view.forget()
-        self._desk.respeed()
         moved = len(decision.move)
         self._recorder.decision(now, queued, running, len(decision.start) + moved, len(decision.stop) + moved)
         self._decided_in_vain = 0 if changed or self._book.gpus else self._decided_in_vain + 1

@@ -9,9 +9,20 @@ from sim.cluster.spec import Ledger
 from sim.cluster.tenants import TenantLedger
 from sim.engine.terms import Agreed
 from sim.results.recorder import Recorder
+from sim.results.schema import END_REASONS
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 from traces.trace import Trace
+
+
+def overheads(config: EngineConfig) -> dict[str, float]:
+    """Seconds without progress at a start, by what ended the job's last segment ('': it starts for the first time)."""
+    usual = config.preemption_overhead_s
+    resize, move = config.resize_overhead_s, config.move_overhead_s
+    return {
+        **dict.fromkeys(END_REASONS, usual), "": config.cold_start_s,
+        "resized": usual if resize is None else resize, "migrated": usual if move is None else move,
+    }
 
 
 class JobBook:
@@ -32,6 +43,8 @@ class JobBook:
         self._milli = list(self._asked_milli)
         """Share of each of its GPUs that a job holds, or held last."""
         self._ended_by = [""] * n
+        self._overhead_after = overheads(config)
+        self._load_gib_per_s = config.restart_gib_per_s
         self._terms: dict[int, Agreed] = {}
         self._leases: dict[int, float] = {}
         self._vc = view.jobs.vc.tolist()
@@ -80,7 +93,9 @@ class JobBook:
             milli = agreed.milli
             self._terms[row] = agreed
         self._milli[row] = milli
-        overhead = self._restart_s(row)
+        overhead = self._overhead_after[self._ended_by[row]]
+        if self._load_gib_per_s is not None:
+            overhead += self._load_s(row, self._load_gib_per_s)
         if not self._starts[row]:
             self.first_start_s[row] = now_s
         self._starts[row] += 1
@@ -95,27 +110,17 @@ class JobBook:
             self._running = np.concatenate((self._running, np.empty_like(self._running)))
         self._running[count], self._running_at[row] = row, count
         self.gpus[row] = gpus
-        if placement.has_terms or placement.plan is not None:
+        if agreed is not None or placement.plan is not None:
             view.placed[row] = placement
         if placement.plan is not None:
             per_iteration = 1.0 if agreed is None else agreed.per_iteration
             self._recorder.plan(row, now_s, placement.plan, self._truth.iteration_s(row, rate / per_iteration))
         return self._end_s(row)
 
-    def _restart_s(self, row: int) -> float:
-        """Time without progress at the launch that comes: by what ended the last one, and to load the job's state."""
-        config, why = self._config, self._ended_by[row]
-        constant = config.preemption_overhead_s
-        if not self._starts[row]:
-            constant = config.cold_start_s
-        elif why == "resized" and config.resize_overhead_s is not None:
-            constant = config.resize_overhead_s
-        elif why == "migrated" and config.move_overhead_s is not None:
-            constant = config.move_overhead_s
-        if self._starts[row] and config.restart_gib_per_s is not None:
-            gib = self._truth.state_gib(row)
-            constant += 0.0 if np.isnan(gib) else gib / config.restart_gib_per_s
-        return constant
+    def _load_s(self, row: int, gib_per_s: float) -> float:
+        """Time to load a job's state at a restart; none where it is unknown, or at the first start."""
+        gib = self._truth.state_gib(row) if self._starts[row] else 0.0
+        return 0.0 if np.isnan(gib) else gib / gib_per_s
 
     def lease(self, row: int, until_s: float) -> None:
         """Note until when a running job has its GPUs; infinity: for good."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,16 +30,16 @@ def iteration_on(
         return performance.plan(model, batch_size, plan, gpus, cluster)
     gpu = cluster.types[cluster.node_type[cluster.gpu_node[gpus[0]]]]
     layout, racks = (1,), 1
-    if gpus.size > 1:
-        counts = np.unique(cluster.gpu_node[gpus], return_counts=True)
-        layout = tuple(sorted(counts[1].tolist(), reverse=True))
-        racks = len(np.unique(cluster.node_rack[counts[0]])) if len(layout) > 1 else 1
     slots: tuple[int, ...] = ()
-    if gpus.size > 1 and not cluster.links.alike:
-        # Node by node, as the layout counts them: most GPUs first.
+    if gpus.size > 1:
         nodes = cluster.gpu_node[gpus]
-        order = np.lexsort((gpus, nodes, -counts[1][np.searchsorted(counts[0], nodes)]))
-        slots = tuple((gpus - cluster.node_first[nodes])[order].tolist())
+        counts = Counter(nodes.tolist())  # of so few a set is made ten times as fast as a sorted array
+        layout = tuple(sorted(counts.values(), reverse=True))
+        racks = len(set(cluster.node_rack[list(counts)].tolist())) if len(layout) > 1 else 1
+        if not cluster.links.alike:
+            # Node by node, as the layout counts them: most GPUs first.
+            order = np.lexsort((gpus, nodes, [-counts[node] for node in nodes.tolist()]))
+            slots = tuple((gpus - cluster.node_first[nodes])[order].tolist())
     return performance.data_parallel(model, batch_size, gpu, layout, racks, slots)
 
 

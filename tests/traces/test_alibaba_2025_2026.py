@@ -164,7 +164,7 @@ def test_p13_a_table_without_arrivals_is_refused_and_the_alternative_named(summa
 
 
 def test_p13_also_when_the_format_is_named(summary):
-    with pytest.raises(TraceError, match=r"no arrival time in this table.*traces\.executions"):
+    with pytest.raises(TraceError, match=r"no arrival time in this table.*traces\.study\.executions"):
         load_trace(summary, "alibaba-2026")
 
 

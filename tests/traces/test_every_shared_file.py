@@ -44,6 +44,7 @@ JOBS: dict[str, tuple[str, int]] = {
 REFUSED: dict[str, str] = {
     "*.md": "text for people",
     "*/LICENSE.txt": "text for people",
+    "*/LICENSE": "text for people",
     "chronus/model_info.json": "table of placement penalties",
     "elasticflow/throughputs_*/*.csv": "ElasticFlow's measured throughputs",
     "gavel/gavel_colocated.csv": "pairs of jobs that share a GPU",
@@ -71,6 +72,7 @@ REFUSED: dict[str, str] = {
     "pollux/workloads/*.csv": "no run times in a Pollux or Sia workload",
     "published/acme_cluster_summary.csv": "a summary of whole clusters",
     "published/*.json": "distributions of run times, GPUs or use",
+    "sailor/*": "format not recognised",  # Sailor's measurements of layers, links, prices and runs
     "sia/traces/*/placements*.csv": "step times that Pollux and Sia measured",
     "sia/traces/*/scalability*.csv": "step times that Pollux and Sia measured",
     "sia/traces/*/validation-*.csv": "gradient noise and metric",
