@@ -60,6 +60,8 @@ def _rows(run: Run) -> dict[str, str]:
     moved = sum(end_reasons(run).get(reason, 0) for reason in ("migrated", "resized"))
     failed, upkeep = (end_reasons(run).get(reason, 0) for reason in ("node_failed", "maintenance"))
     rows |= {"moves and resizes": f"{moved:,}"} if moved else {}
+    ended = end_reasons(run).get("lease_ended", 0)
+    rows |= {"leases that ended": f"{ended:,}"} if ended else {}
     rows |= {"node failures that hit a job": f"{failed:,}"} if failed else {}
     rows |= {"interruptions by maintenance": f"{upkeep:,}"} if upkeep else {}
     return rows | {

@@ -190,8 +190,20 @@ class Explainer:
             lost_s=lost / rate if rate > 0 else 0.0, end_reason=reason,
             taken_by=self._took(at, ids) if reason in ("preempted", "migrated", "resized") else (),
             failed_nodes=self._down(nodes, end) if reason == "node_failed" else (),
+            terms=self._terms(at),
         )  # fmt: skip
         return replace(span, text=run_text(span, self._unit, str(self._state[job]), self._next(at)))
+
+    def _terms(self, at: int) -> tuple[str, ...]:
+        """What a segment says beside GPUs, where it says anything."""
+        table, row = self.run.tables["segments"], int(self.run.segment_job[at])
+        milli = int(table["gpu_milli"][at].as_py())
+        words = [f"{milli / 1000:g} of each GPU"] * (milli != int(self.run.column("jobs", "gpu_milli")[row]))
+        for name, text in (("batch_size", "{:,} samples an iteration"), ("power_cap_w", "at most {:g} W a GPU"),
+                           ("lease_until_s", "a lease to {:.12g} s")):
+            value = table[name][at].as_py()
+            words += [] if value is None else [text.format(value)]
+        return tuple(words)
 
     def _took(self, at: int, ids: tuple[int, ...]) -> tuple[tuple[str, float], ...]:
         """Jobs, but for the segment's own, that took any of the GPUs at the instant the segment ended; GPUs of each."""

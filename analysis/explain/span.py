@@ -36,6 +36,7 @@ class Span:
     end_reason : why it ended ('ran': of `sim.results.schema.END_REASONS`; 'left': the state).
     taken_by : jobs that took any of its GPUs at the instant it ended, each with all GPUs that it took then ('ran').
     failed_nodes : its nodes that went out of service at that instant ('ran').
+    terms : what the policy said of them besides: another share, batch size, power cap, lease ('ran').
     """
 
     kind: str
@@ -60,6 +61,7 @@ class Span:
     end_reason: str = ""
     taken_by: tuple[tuple[str, float], ...] = ()
     failed_nodes: tuple[int, ...] = ()
+    terms: tuple[str, ...] = ()
 
     @property
     def length_s(self) -> float:
@@ -90,6 +92,8 @@ def run_text(span: Span, unit: str, state: str, onward: str) -> str:
     """'ran 2 h 5 min on 8 GPUs of V100 on node 3 at its recorded speed; ...'."""
     where = f"{gpu_words(span.gpus)} of {' and '.join(span.types)} on {node_words(span.nodes)}"
     parts = [f"ran {human(span.length_s)} on {where} at {speed_words(span, unit)}"]
+    if span.terms:
+        parts.append(f"on terms: {', '.join(span.terms)}")
     if span.overhead_s:
         parts.append(f"the first {human(min(span.overhead_s, span.length_s))} of it to restart")
     by = f": {_names(span.taken_by)} took its GPUs" if span.taken_by else ""
@@ -100,6 +104,7 @@ def run_text(span: Span, unit: str, state: str, onward: str) -> str:
         "migrated": f"then it was moved {onward}{by}",
         "failed": "then this attempt failed, as in the log, and it queued for the next",
         "node_failed": f"then {node_words(span.failed_nodes) if span.failed_nodes else 'a node of it'} failed or left",
+        "lease_ended": "then its lease ended, and nobody renewed it",
         "maintenance": "then GPUs of it went out for maintenance",
         "horizon": "and it still ran when the run was stopped",
         "respeed": "then a neighbour came or went and its speed changed",

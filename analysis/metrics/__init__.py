@@ -134,6 +134,7 @@ def _of_jobs(run: Run, job: pd.DataFrame) -> dict[str, float | int | None]:
         "makespan_s": makespan_s(run),
         "preemptions": reason.get("preempted", 0),
         "moves": reason.get("migrated", 0) + reason.get("resized", 0),
+        "leases_ended": reason.get("lease_ended", 0),
         "node_failures": reason.get("node_failed", 0),
         "deadline_jobs": len(met),
         "deadline_met_share": _mean(met),

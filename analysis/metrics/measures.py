@@ -88,6 +88,7 @@ MEASURES: dict[str, Measure] = {
                        "max(0, max end_s − (min submit_s + T + D / G))"),
     "preemptions": Measure("", "times that a policy put a job back into the queue", "segments that end with preempted"),
     "moves": Measure("", "times that a policy moved or resized a job", "segments that end with migrated or resized"),
+    "leases_ended": Measure("", "times that a lease ended that nobody renewed", "segments that end with lease_ended"),
     "node_failures": Measure("", "times that a job lost its node", "segments that end with node_failed"),
     **_quantiles("rho", "", "finish-time fairness", "JCT / (duration_s max(1, gpus n / N))", "mean p50 p99",
                  "finish-time fairness ρ"),

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from analysis.audit import audit
+from analysis.explain import told
+from analysis.metrics import measures
 from analysis.metrics.energy import energy_held_kwh
 from analysis.run import load_run
 from sim.api import Decision, IllegalDecisionError, Placement, Plan, Policy, PolicyError, View
@@ -338,3 +340,21 @@ def test_what_is_not_declared_may_not_be_said(tmp_path: Path, word: str, says: C
     trace = jobs([(0, 100, 1)], batch_size=[32], min_batch_size=[32], max_batch_size=[64])
     with pytest.raises((IllegalDecisionError, PolicyError), match=word):
         play(trace, ONE, Mute(), tmp_path)
+
+
+# -- what people are told ---------------------------------------------------------------------------------------------
+
+
+def test_terms_and_ends_of_leases_are_told(tmp_path: Path) -> None:
+    """Measures, the run's table and the story of the job say what the files say."""
+    trace = jobs([(0, 100, 1)], batch_size=[32], min_batch_size=[32], max_batch_size=[64])
+    policy = Says(at={
+        0.0: lambda _: Decision(start=[(0, on(0, milli=500, batch_size=64, cap_w=200.0))], lease=[(0, 30.0)]),
+        50.0: lambda _: Decision(start=[(0, on(0))]),
+    })
+    play(trace, ONE, policy, tmp_path)
+    run = load_run(tmp_path / "run")
+    assert measures(run)["leases_ended"] == 1
+    story = " ".join(told(run, "0"))
+    assert "on terms: 0.5 of each GPU, 64 samples an iteration, at most 200 W a GPU, a lease to 30 s" in story
+    assert "its lease ended, and nobody renewed it" in story
