@@ -43,7 +43,7 @@ class TenantQueues(Placing):
         if view.queued.size == 0:
             return Decision()
         draft = _Draft(view, self.placement)
-        waiting = draft.waiting()
+        waiting, in_vain = draft.waiting(), set[int]()
         while waiting:
             heads = [(draft.head(vc), vc) for vc in sorted(waiting)]
             heads.sort(key=lambda head: (not draft.claims(head[0]), self.turn(draft.tenants, head[1]), head[0]))
@@ -51,11 +51,16 @@ class TenantQueues(Placing):
                 if draft.start(row):
                     if draft.head(vc) == NOBODY:
                         waiting.discard(vc)
+                    waiting |= in_vain  # what was lent just now may be what they claim, or make its queue a borrower
+                    in_vain.clear()
                     break
                 if draft.reclaim(row):
                     waiting = draft.waiting()  # others may fit into what the preempted gangs leave over
+                    in_vain.clear()
                     break
                 waiting.discard(vc)
+                if draft.claims(row):
+                    in_vain.add(vc)
         return self.never_fits(view, draft.decision())
 
 

@@ -95,6 +95,17 @@ def test_the_queue_that_uses_the_least_of_its_guarantee_goes_first() -> None:
     assert result["first_start_s"].tolist() == [0, 0, 12, 2]
 
 
+def test_a_queue_that_becomes_a_borrower_yields_at_that_very_decision() -> None:
+    """At 10 s b is lent the T4s of c: only then has it borrowed, and its V100s come back to a, which claims them."""
+    trace = jobs([(0, 100, 4), (0, 10, 4), (5, 50, 4), (6, 100, 4)], vc=["b", "c", "a", "b"],
+                 gpu_type=["V100", "T4", "V100", "T4"])
+    world = World(MIXED, trace, {"guarantees": {"a": 4, "b": 4}})
+    watch = Watch(world)
+    result = world.run(watch.over(Capacity))
+    assert stretches(result) == [("0", 0, 10), ("1", 0, 10), ("2", 10, 60), ("3", 10, 110), ("0", 60, 150)]
+    assert not watch.left
+
+
 def test_without_settings_each_virtual_cluster_is_a_queue_that_owes_nobody_anything() -> None:
     trace = jobs([(0, 10, 8), (0, 10, 8), (0, 10, 4)], vc=["a", "b", "a"])
     assert by_job(run(trace, EIGHT, "capacity"))["first_start_s"].tolist() == [0, 10, 20]
