@@ -33,6 +33,7 @@ class Explainer:
             self._recorded_rate = run.column("jobs", "work_total") / self._duration
         self._begin, self._end = run.column("segments", "begin_s"), run.column("segments", "end_s")
         self._why = run.column("segments", "end_reason")
+        self._cap_w = run.column("segments", "power_cap_w").astype(float)
         self._by_begin = np.argsort(self._begin, kind="stable")
         self._begins = self._begin[self._by_begin]
         # The segments of a job are a slice of this order.
@@ -185,6 +186,7 @@ class Explainer:
             asked=float(self._asked[job]),
             types=tuple(dict.fromkeys(self._type_of[self.run.node_type[list(nodes)]].tolist())),
             gpus=float(sum(table["gpus"][0].as_py())), nodes=nodes, gpu_ids=ids,
+            cap_w=None if np.isnan(self._cap_w[at]) else float(self._cap_w[at]),
             rate=rate, speed=rate / recorded if np.isfinite(recorded) and recorded > 0 else None,
             overhead_s=float(table["overhead_s"][0].as_py()),
             lost_s=lost / rate if rate > 0 else 0.0, end_reason=reason,

@@ -29,6 +29,7 @@ class Span:
     enough_s : for how long as many as it asked for were free, on whatever nodes, in s ('waited').
     quota : GPUs that its virtual cluster may hold where that is limited ('waited').
     gpus, nodes, gpu_ids : what it held ('ran').
+    cap_w : W that each of its GPUs drew at most; None: no power cap ('ran').
     rate : work a second after the overhead; unit of work of run.json ('ran').
     speed : the rate over that at which the trace recorded the job, ``work_total / duration_s``; None: unknown ('ran').
     overhead_s : time without progress at its beginning, in s ('ran').
@@ -53,6 +54,7 @@ class Span:
     gpus: float = 0.0
     nodes: tuple[int, ...] = ()
     gpu_ids: tuple[int, ...] = ()
+    cap_w: float | None = None
     rate: float = 0.0
     speed: float | None = None
     overhead_s: float = 0.0
@@ -90,6 +92,8 @@ def run_text(span: Span, unit: str, state: str, onward: str) -> str:
     """'ran 2 h 5 min on 8 GPUs of V100 on node 3 at its recorded speed; ...'."""
     where = f"{gpu_words(span.gpus)} of {' and '.join(span.types)} on {node_words(span.nodes)}"
     parts = [f"ran {human(span.length_s)} on {where} at {speed_words(span, unit)}"]
+    if span.cap_w is not None:
+        parts.append(f"under a power cap of {span.cap_w:g} W a GPU")
     if span.overhead_s:
         parts.append(f"the first {human(min(span.overhead_s, span.length_s))} of it to restart")
     by = f": {_names(span.taken_by)} took its GPUs" if span.taken_by else ""
@@ -101,6 +105,7 @@ def run_text(span: Span, unit: str, state: str, onward: str) -> str:
         "failed": "then this attempt failed, as in the log, and it queued for the next",
         "node_failed": f"then {node_words(span.failed_nodes) if span.failed_nodes else 'a node of it'} failed or left",
         "maintenance": "then GPUs of it went out for maintenance",
+        "lease_ended": "then its lease ended, was not renewed, and it queued again",
         "horizon": "and it still ran when the run was stopped",
         "respeed": "then a neighbour came or went and its speed changed",
     }
