@@ -29,8 +29,9 @@ def iteration_on(
     if plan is not None:
         return performance.plan(model, batch_size, plan, gpus, cluster)
     gpu = cluster.types[cluster.node_type[cluster.gpu_node[gpus[0]]]]
-    layout, racks = (1,), 1
+    layout: tuple[int, ...] = (1,)
     slots: tuple[int, ...] = ()
+    racks = 1
     if gpus.size > 1:
         nodes = cluster.gpu_node[gpus]
         counts = Counter(nodes.tolist())  # of so few a set is made ten times as fast as a sorted array
@@ -38,7 +39,7 @@ def iteration_on(
         racks = len(set(cluster.node_rack[list(counts)].tolist())) if len(layout) > 1 else 1
         if not cluster.links.alike:
             # Node by node, as the layout counts them: most GPUs first.
-            order = np.lexsort((gpus, nodes, [-counts[node] for node in nodes.tolist()]))
+            order = np.lexsort((gpus, nodes, np.array([-counts[node] for node in nodes.tolist()])))
             slots = tuple((gpus - cluster.node_first[nodes])[order].tolist())
     return performance.data_parallel(model, batch_size, gpu, layout, racks, slots)
 
