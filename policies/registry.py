@@ -102,6 +102,10 @@ def find(name: str) -> type[Policy]:
     else:
         entry = next((e for e in entry_points(group=ENTRY_POINTS) if e.name == name), None)
         if entry is None:
+            empty = next((m for m in _modules() if m.rpartition(".")[2].replace("_", "-") == name), None)
+            if empty:
+                raise PolicyError("the file defines no policy", where=empty.replace(".", "/") + ".py",
+                                  allowed="one class derived from sim.api.Policy, with a decide()")
             raise PolicyError("unknown policy", got=name, allowed=", ".join(names()), todo=did_you_mean(name, names()))
         policy = entry.load()
         if not (inspect.isclass(policy) and issubclass(policy, Policy)):

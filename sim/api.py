@@ -122,7 +122,8 @@ class Policy(ABC):
     needs_performance: ClassVar[bool] = False
     """Plans with `view.performance`: jobs must have a model."""
     needs_throughput: ClassVar[bool] = False
-    """Reads `view.throughput` (by the belief of speed, with which the run is marked), `attained_work` or `rate_now`."""
+    """Reads `view.throughput` (by the belief of speed, with which the run is marked), `attained_work`, `rate_now` or,
+    with `needs_estimates`, `remaining_work`."""
     knows_maintenance: ClassVar[bool] = False
     """Reads `view.maintenance`, and is asked when a window becomes known."""
     needs_columns: ClassVar[tuple[str, ...]] = ()

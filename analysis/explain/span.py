@@ -104,8 +104,8 @@ def run_text(span: Span, unit: str, state: str, onward: str) -> str:
         "migrated": f"then it was moved {onward}{by}",
         "failed": "then this attempt failed, as in the log, and it queued for the next",
         "node_failed": f"then {node_words(span.failed_nodes) if span.failed_nodes else 'a node of it'} failed or left",
-        "lease_ended": "then its lease ended, and nobody renewed it",
         "maintenance": "then GPUs of it went out for maintenance",
+        "lease_ended": "then its lease ended, was not renewed, and it queued again",
         "horizon": "and it still ran when the run was stopped",
         "respeed": "then a neighbour came or went and its speed changed",
     }

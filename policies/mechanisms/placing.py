@@ -53,9 +53,12 @@ class Placing(Policy):
         if view.running.size or decision.start or not view.queued.size:
             return decision
         row = int(view.queued[0])
+        if any(row == gone for gone, _ in (*decision.reject, *decision.refuse)):
+            return decision  # the policy has turned it away itself, and is asked again at this instant
         if view.scratch().emptied().place(row, self.placement) is None:
-            decision.reject = [(row, f"placement {self.placement!r} cannot place {view.jobs.num_gpus[row]} slots even "
-                                     "on the idle cluster")]
+            slots = view.jobs.num_gpus[row]
+            decision.reject.append(
+                (row, f"placement {self.placement!r} cannot place {slots} slots even on the idle cluster"))
         return decision
 
 

@@ -1,10 +1,10 @@
 """The loop: SimPy is the clock, a policy decides once an instant, the referee and the ledger refuse what is impossible.
 
 Submissions, ends, node failures and repairs are SimPy events of normal priority. Each asks for one *late* decision at
-that instant, so that the policy decides exactly once after everything that is due then (and again only where it
-rejected a job, since those behind it are due too). An end carries the number of the launch it belongs to; a stale one
-is ignored. One alarm at a time: a newer decision replaces it. Once a decision is carried out, jobs whose neighbours
-have come or gone go on at their new rates, where they are.
+that instant, so that the policy decides exactly once after everything that is due then (and again only where it turned
+a job away, since those behind it are due too). An end carries the number of the launch it belongs to; a stale one is
+ignored. One alarm at a time: a newer decision replaces it. Once a decision is carried out, jobs whose neighbours have
+come or gone go on at their new rates, where they are.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ from traces.trace import Trace
 
 END_STATE = {"passed": "done", "unknown": "done", "killed": "killed", "failed": "failed"}
 ENDED = frozenset(END_STATE.values())
+FORM = (
+    "a Decision: start and move of (row, Placement of an int32 array), stop and rekey of rows, reject and refuse of "
+    "(row, reason), lease of (row, until_s)"
+)
 
 
 class Engine:
@@ -221,7 +225,8 @@ class Engine:
             changed = self._desk.apply(decision, self._state)
         except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
             raise IllegalDecisionError(
-                "the decision has not the form of sim.api.Decision", where=self._desk.where(), got=described(error)
+                "the decision has not the form of sim.api.Decision", where=self._desk.where(), got=described(error),
+                allowed=FORM,
             ) from error
         if self._happened is not None:
             self._happened = view.forget()

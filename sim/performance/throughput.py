@@ -30,7 +30,8 @@ def iteration_on(
         return performance.plan(model, batch_size, plan, gpus, cluster)
     gpu = cluster.types[cluster.node_type[cluster.gpu_node[gpus[0]]]]
     layout: tuple[int, ...] = (1,)
-    racks, slots = 1, ()
+    slots: tuple[int, ...] = ()
+    racks = 1
     if gpus.size > 1:
         nodes = cluster.gpu_node[gpus]
         counts = Counter(nodes.tolist())  # of so few a set is made ten times as fast as a sorted array

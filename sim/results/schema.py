@@ -119,7 +119,7 @@ JOBS = _schema(
     _field("vc", _TEXT, "virtual cluster"),
     _field("submit_s", _F8, "when it entered the queue", "s", within=_TIME),
     _field("first_start_s", _F8, "when it first got GPUs; null: never", "s", within=_TIME, null=True),
-    _field("end_s", _F8, "when it left for good; null: it did not", "s", within=_TIME, null=True),
+    _field("end_s", _F8, "when it left for good; null: it did not, or was turned away", "s", within=_TIME, null=True),
     _field("num_gpus", _I4, "gang size asked for", "GPU slots", within=(1, 1_000_000)),
     _field("gpu_milli", _I4, "share of a GPU that each slot takes", "1/1000 GPU", within=_SHARE),
     _field("gpu_type", _TEXT, "GPU types allowed, joined by '|'; empty: any"),
@@ -141,7 +141,7 @@ JOBS = _schema(
     _field("work_total", _F8, "work asked for, in the unit that run.json names (s or iterations)", "work",
            within=_WORK, null=True),
     _field("state", _TEXT, "one of: " + ", ".join(STATES)),
-    _field("reason", _TEXT, "why it was rejected or is unfinished; empty or null otherwise", null=True),
+    _field("reason", _TEXT, "why it was rejected, refused or is unfinished; empty or null otherwise", null=True),
 )
 NODES = _schema(
     "one node of the cluster",

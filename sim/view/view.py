@@ -244,6 +244,14 @@ class View:
         self._rates()
         return np.asarray(self.progress_s(rows) * self._reference_rate[rows])
 
+    def remaining_work(self, rows: np.ndarray) -> np.ndarray:
+        """Believed work left, remaining_s × reference rate: over `throughput`, the time left on any GPUs.
+
+        float64 [rows]. For policies with needs_estimates and needs_throughput.
+        """
+        self._rates()
+        return np.asarray(self.remaining_s(rows) * self._reference_rate[rows])
+
     def rate_now(self, rows: np.ndarray) -> np.ndarray:
         """Work a second that each job does now, as one sees it: 0 where it waits or restarts. float64 [rows]."""
         self._rates()

@@ -250,3 +250,13 @@ def test_free_gpus_agree_with_a_count_of_what_is_held_at_each_time(many_jobs):
         assert len(nodes) == len(begin)
         assert free.best(low, high, allowed) == per_node.sum(axis=1).max()
         assert free.best_node(low, high, allowed) == per_node.max()
+
+
+def test_a_power_cap_and_the_end_of_a_lease_are_told(run_files):
+    run = run_files().node("V100", 1).job("capped", 0, 30, 1)
+    run.segment("capped", 0, 20, [0], end_reason="lease_ended").segment("capped", 20, 30, [0])
+    run.segments[0]["power_cap_w"] = 150.0
+    first, last = explain(run.load(), "capped")
+    assert (first.terms, last.terms) == (("at most 150 W a GPU",), ())
+    assert first.text == ("ran 20.0 s on 1 GPU of V100 on node 0 at its recorded speed; on terms: at most 150 W a "
+                          "GPU; then its lease ended, was not renewed, and it queued again (lease_ended)")

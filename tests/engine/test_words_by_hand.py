@@ -357,4 +357,4 @@ def test_terms_and_ends_of_leases_are_told(tmp_path: Path) -> None:
     assert measures(run)["leases_ended"] == 1
     story = " ".join(told(run, "0"))
     assert "on terms: 0.5 of each GPU, 64 samples an iteration, at most 200 W a GPU, a lease to 30 s" in story
-    assert "its lease ended, and nobody renewed it" in story
+    assert "its lease ended, was not renewed" in story

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from policies.mechanisms import Placing
 from sim.api import Decision, Placement, Policy, View
 from sim.engine.simulate import simulate
 from sim.workload.progress import Recorded
@@ -97,3 +98,35 @@ def test_an_array_that_the_policy_uses_again_changes_nothing_that_runs() -> None
     trace, cluster = jobs([(0, 10, 1), (0, 10, 1)]), nodes(("V100", 1, 2))
     table = simulate(trace, cluster, Guest(), Recorded(trace, cluster)).tables["segments"].to_pandas()
     assert sorted(ids[0] for ids in table["gpu_ids"]) == [0, 1]
+
+
+def test_the_form_of_a_decision_is_told() -> None:
+    @dataclass
+    class Guest(Policy):
+        """Refuses without a reason."""
+
+        refuses_jobs: ClassVar[bool] = True
+
+        def decide(self, view: View) -> Decision:
+            return Decision(refuse=[0])  # type: ignore[list-item]
+
+    trace, cluster = jobs([(0, 10, 1)]), nodes(("V100", 1, 2))
+    with pytest.raises(HetsimError, match=r"reject and refuse of \(row, reason\)"):
+        simulate(trace, cluster, Guest(), Recorded(trace, cluster))
+
+
+def test_a_job_that_is_refused_is_not_rejected_too() -> None:
+    """8 GPUs on two nodes of 4 cannot be: the policy refuses the first job, the rule rejects the other."""
+
+    @dataclass
+    class Guest(Placing):
+        """Refuses the first job."""
+
+        refuses_jobs: ClassVar[bool] = True
+
+        def decide(self, view: View) -> Decision:
+            return self.never_fits(view, Decision(refuse=[(0, "no")] if 0 in view.queued else []))
+
+    trace, cluster = jobs([(0, 10, 8), (0, 10, 8)]), nodes(("V100", 1, 4), ("V100", 3, 2))
+    table = simulate(trace, cluster, Guest(placement="first-fit"), Recorded(trace, cluster)).tables["jobs"].to_pandas()
+    assert table["state"].tolist() == ["refused", "rejected"]

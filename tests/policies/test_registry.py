@@ -66,3 +66,10 @@ def test_two_files_of_one_name_are_told(folder: Path) -> None:
     with pytest.raises(PolicyError, match="has that name already"):
         registry.find("fifo")
     assert registry.find("las").name == "las"
+
+
+@pytest.mark.parametrize("text", ["", "from policies.mechanisms import Placing\n\nclass Half(Placing):\n    x = 1\n"])
+def test_a_file_without_a_policy_is_named(folder: Path, text: str) -> None:
+    (folder / "half_done.py").write_text(text)
+    with pytest.raises(PolicyError, match=r"policies/half_done\.py: the file defines no policy; .*with a decide\(\)"):
+        registry.find("half-done")

@@ -192,6 +192,32 @@ def test_attained_work_and_the_rate_now_are_the_true_ones_whatever_is_believed()
     assert work == pytest.approx([10.0 * rate for rate in rates])
 
 
+def test_work_left_over_the_throughput_is_the_time_left_on_a_type():
+    """By hand: told 100 s on a V100, after 10 s there 90 s are left; on the T4 longer by the ratio of rates."""
+
+    @dataclass
+    class Telling(Ordered):
+        """Writes down how long the first job would go on, on each type."""
+
+        needs_throughput: ClassVar[bool] = True
+        needs_estimates: ClassVar[bool] = True
+
+        def prepare(self, view: View) -> None:
+            super().prepare(view)
+            self.left: dict[float, list[float]] = {}
+
+        def decide(self, view: View) -> Decision:
+            row = np.array([0])
+            self.left[view.now_s] = [(view.remaining_work(row) / view.throughput(row, t, 1))[0] for t in ("V100", "T4")]
+            return super().decide(view)
+
+    play(policy := Telling(), "exact", estimate_s=np.array([100.0, 50.0, np.nan]))
+    slower = true_rate("resnet50", V100) / true_rate("resnet50", T4)
+    assert slower > 1
+    assert policy.left[0.0] == pytest.approx([100.0, 100.0 * slower])
+    assert policy.left[10.0] == pytest.approx([90.0, 90.0 * slower])
+
+
 def test_a_job_that_restarts_does_nothing_yet():
     """Preempted at 10 s and started again with 5 s of overhead: its rate is 0 until 15 s."""
 
@@ -241,7 +267,7 @@ def test_who_shares_a_gpu_stands_beside():
 
 
 @pytest.mark.parametrize("read", ["throughput(rows, 'V100', 1)", "throughput_of_plan(0, None)", "attained_work(rows)",
-                                  "rate_now(rows)"])
+                                  "rate_now(rows)", "remaining_work(rows)"])
 def test_rates_that_were_not_declared_are_refused(read):
     @dataclass
     class Peeking(Ordered):
