@@ -14,6 +14,7 @@ from math import isnan
 from typing import Any
 
 import numpy as np
+from numba.core.errors import NumbaError
 
 from sim.api import HetsimError, IllegalDecisionError, Policy, PolicyError, View
 from sim.cluster.spec import ClusterSpec, Ledger
@@ -30,10 +31,12 @@ from sim.engine.referee import Referee
 from sim.results.recorder import Recorder
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
+from traces.columns import MAX_TIME_S
 from traces.trace import Trace
 
 END_STATE = {"passed": "done", "unknown": "done", "killed": "killed", "failed": "failed"}
 ENDED = frozenset(END_STATE.values())
+HANDS_OFF = "Let the policy write into copies only: view.free_milli.copy(), view.scratch()."
 
 
 class Engine:
@@ -81,7 +84,9 @@ class Engine:
         self._open, self._next, self._decisions = n, 0, 0
         self._asked, self._alarm, self._alarm_set = False, 0, False
         self._decided_in_vain = 0
-        self._horizon = np.inf if config.horizon_s is None else float(trace.submit_s[0]) + config.horizon_s
+        # No run goes beyond the times that traces and results have.
+        over_s = np.inf if config.horizon_s is None else config.horizon_s
+        self._horizon = min(MAX_TIME_S, float(trace.submit_s[0]) + over_s)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -100,8 +105,11 @@ class Engine:
                 self._clock.stop_at(self._horizon)
                 self._close("still waiting at the horizon")
         if "" in self._state:
-            row = self._state.index("")
-            raise IllegalDecisionError("a job was lost: the policy wrote into the view", where=self._desk.where(row))
+            self._lost(self._state.index(""))
+        self._must_wait(set())
+        if not self._ledger.balanced(self._outages.down):
+            raise IllegalDecisionError("GPUs were lost or doubled: the policy wrote into the view",
+                                       where=self._desk.where(), todo=HANDS_OFF)
         outages = self._outages
         return Outcome(
             self._book.first_start_s,
@@ -217,26 +225,28 @@ class Engine:
         except (Exception, SystemExit) as error:  # a guest's mistake is told as such, with its place
             raise PolicyError("the policy failed", where=self._desk.where(), got=described(error)) from error
         self._decisions += 1
+        if self._happened is not None:  # what comes of this decision is told with the next
+            self._happened = view.forget()
         try:
             changed = self._desk.apply(decision, self._state)
-        except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
+            wake_s = decision.wake_s
+        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, NumbaError) as error:
             raise IllegalDecisionError(
                 "the decision has not the form of sim.api.Decision", where=self._desk.where(), got=described(error)
             ) from error
-        if self._happened is not None:
-            self._happened = view.forget()
         moved = len(decision.move)
         self._recorder.decision(now, queued, running, len(decision.start) + moved, len(decision.stop) + moved)
         self._decided_in_vain = 0 if changed or self._book.gpus else self._decided_in_vain + 1
         if decision.reject or decision.refuse:
             self._ask()
-        if decision.wake_s is not None:
-            self._set_alarm(decision.wake_s)
+        if wake_s is not None:
+            self._set_alarm(wake_s)
         if self._on_progress is not None and self._decisions % 512 == 0:
             self._on_progress(len(self._submit) - self._open, now)
 
     def _set_alarm(self, wake_s: float) -> None:
-        if not isinstance(wake_s, float | int | np.floating | np.integer) or not wake_s > self._clock.now:
+        number = isinstance(wake_s, float | int | np.floating | np.integer) and not isinstance(wake_s, bool)
+        if not number or not wake_s > self._clock.now:
             raise IllegalDecisionError(
                 "an alarm must lie in the future",
                 where=self._desk.where(),
@@ -244,7 +254,7 @@ class Engine:
                 allowed=f"a time after {self._clock.now:.12g}",
             )
         self._alarm += 1
-        if wake_s < np.inf:
+        if wake_s <= MAX_TIME_S:
             self._alarm_set = True
             self._clock.at(wake_s, self._on_alarm, self._alarm, priority=LATE)
 
@@ -288,6 +298,7 @@ class Engine:
 
     def _close(self, waiting: str) -> None:
         """End the run with jobs left: what runs is cut off, the rest has the reason given."""
+        self._must_wait({row for row in range(self._next) if not self._state[row]} - self._book.gpus.keys())
         for row in list(self._book.gpus):
             self._desk.interrupt(row, "horizon")
             self._state[row], self._reason[row] = "unfinished", "still running at the horizon"
@@ -295,3 +306,13 @@ class Engine:
             if not state:
                 reason = waiting if row < self._next else "submitted after the horizon"
                 self._state[row], self._reason[row] = "unfinished", reason
+                self._queue.discard(row)
+
+    def _must_wait(self, rows: set[int]) -> None:
+        """These jobs wait, and no others: what the policy read is the queue itself."""
+        if lost := rows ^ set(self._queue.rows.tolist()):
+            self._lost(min(lost))
+
+    def _lost(self, row: int) -> None:
+        where = self._desk.where(row if 0 <= row < len(self._state) else None)
+        raise IllegalDecisionError("a job was lost: the policy wrote into the view", where=where, todo=HANDS_OFF)
