@@ -212,7 +212,7 @@ class Ledger:
         self._count(int(self.gpu_node[gpus[0]]))
 
     def balanced(self, node_down: np.ndarray) -> bool:
-        """Whether all that was taken has been given back, and idle GPUs are counted right. `node_down`: bool [nodes]."""
+        """Whether all that was taken is given back, and idle GPUs are counted right. `node_down`: bool [nodes]."""
         free, nodes, types = self.free_milli, len(self.idle), len(self.type_idle)
         idle = np.bincount(self.gpu_node[free == WHOLE], minlength=nodes)
         by_type = np.bincount(self.node_type, weights=idle, minlength=types)

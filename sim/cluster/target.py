@@ -98,6 +98,6 @@ def _by_type(counts: Counts, cluster: ClusterSpec, row: int) -> np.ndarray:
         whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
         if not whole or not 0 <= count <= MOST:
             raise ClusterError("GPUs of a target", where=f"row {row}, type {name!r}", got=count,
-                               allowed=f"a whole number from 0 to {MOST:,}")  # fmt: skip
+                               allowed=f"a whole number, 0 or more, up to {MOST:,}")  # fmt: skip
         wanted[index] += count
     return wanted

@@ -63,8 +63,9 @@ class Desk:
 
     def apply(self, decision: Decision, state: list[str]) -> bool:
         """Carry out a decision; True where it changed anything. `state`: of each job that has left, how."""
-        start, stop, move, reject = decision.start, decision.stop, decision.move, decision.reject
-        rekey, refuse, lease = decision.rekey, decision.refuse, decision.lease
+        said: Any = decision  # whatever a policy took for lists
+        start, stop, move, reject = said.start, said.stop, said.move, said.reject
+        rekey, refuse, lease = said.rekey, said.refuse, said.lease
         if not (type(start) is type(stop) is type(move) is type(reject) is type(rekey) is type(refuse) is type(lease)
                 is list):  # fmt: skip
             start, stop, move, reject, rekey, refuse, lease = as_lists(decision)

@@ -20,6 +20,7 @@ from sim.api import HetsimError, IllegalDecisionError, Policy, PolicyError, View
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.tenants import TenantLedger
 from sim.cluster.timetable import Timetable
+from sim.engine.balancing import must_balance, must_be_there
 from sim.engine.clock import LATE, Clock
 from sim.engine.desk import MAX_IN_VAIN, Desk
 from sim.engine.drains import Drains
@@ -36,7 +37,6 @@ from traces.trace import Trace
 
 END_STATE = {"passed": "done", "unknown": "done", "killed": "killed", "failed": "failed"}
 ENDED = frozenset(END_STATE.values())
-HANDS_OFF = "Let the policy write into copies only: view.free_milli.copy(), view.scratch()."
 
 
 class Engine:
@@ -104,23 +104,15 @@ class Engine:
             if self._open:
                 self._clock.stop_at(self._horizon)
                 self._close("still waiting at the horizon")
-        if "" in self._state:
-            self._lost(self._state.index(""))
-        self._must_wait(set())
-        if not self._ledger.balanced(self._outages.down):
-            raise IllegalDecisionError("GPUs were lost or doubled: the policy wrote into the view",
-                                       where=self._desk.where(), todo=HANDS_OFF)
+        lost = {row for row, state in enumerate(self._state) if not state} if "" in self._state else ()
+        must_balance(lost or self._queue.rows.tolist(), self._ledger, self._outages.down, self._desk.where)
         outages = self._outages
         return Outcome(
             self._book.first_start_s,
             self._end_s,
             self._state,
             self._reason,
-            outages.down_s,
-            outages.up_s,
-            self._drains.changes,
-            float(self._clock.now),
-            self._decisions,
+            outages.down_s, outages.up_s, self._drains.changes, float(self._clock.now), self._decisions,
         )
 
     def _stuck(self) -> bool:
@@ -247,12 +239,8 @@ class Engine:
     def _set_alarm(self, wake_s: float) -> None:
         number = isinstance(wake_s, float | int | np.floating | np.integer) and not isinstance(wake_s, bool)
         if not number or not wake_s > self._clock.now:
-            raise IllegalDecisionError(
-                "an alarm must lie in the future",
-                where=self._desk.where(),
-                got=wake_s,
-                allowed=f"a time after {self._clock.now:.12g}",
-            )
+            raise IllegalDecisionError("an alarm must lie in the future", where=self._desk.where(), got=wake_s,
+                                       allowed=f"a time after {self._clock.now:.12g}")  # fmt: skip
         self._alarm += 1
         if wake_s <= MAX_TIME_S:
             self._alarm_set = True
@@ -298,7 +286,8 @@ class Engine:
 
     def _close(self, waiting: str) -> None:
         """End the run with jobs left: what runs is cut off, the rest has the reason given."""
-        self._must_wait({row for row in range(self._next) if not self._state[row]} - self._book.gpus.keys())
+        wait = {row for row in range(self._next) if not self._state[row]} - self._book.gpus.keys()
+        must_be_there(wait ^ set(self._queue.rows.tolist()), self._desk.where)
         for row in list(self._book.gpus):
             self._desk.interrupt(row, "horizon")
             self._state[row], self._reason[row] = "unfinished", "still running at the horizon"
@@ -307,12 +296,3 @@ class Engine:
                 reason = waiting if row < self._next else "submitted after the horizon"
                 self._state[row], self._reason[row] = "unfinished", reason
                 self._queue.discard(row)
-
-    def _must_wait(self, rows: set[int]) -> None:
-        """These jobs wait, and no others: what the policy read is the queue itself."""
-        if lost := rows ^ set(self._queue.rows.tolist()):
-            self._lost(min(lost))
-
-    def _lost(self, row: int) -> None:
-        where = self._desk.where(row if 0 <= row < len(self._state) else None)
-        raise IllegalDecisionError("a job was lost: the policy wrote into the view", where=where, todo=HANDS_OFF)

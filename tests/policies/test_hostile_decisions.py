@@ -67,7 +67,7 @@ NOT_LISTS: dict[str, tuple[Says, str]] = {
     "start, zip": (lambda view: Decision(start=zip([1], [on(1)], strict=True)), "done"),
     "stop, generator": (lambda view: Decision(stop=(row for row in [0])), "done"),
     "stop, array": (lambda view: Decision(stop=np.array([0])), "done"),
-    "move, map": (lambda view: Decision(move=map(lambda row: (row, on(1)), [0])), "done"),
+    "move, generator": (lambda view: Decision(move=((row, on(1)) for row in [0])), "done"),
     "rekey, generator": (lambda view: Decision(rekey=(row for row in [1])), "done"),
     "rekey, array": (lambda view: Decision(rekey=np.array([1])), "done"),
     "lease, tuple": (lambda view: Decision(lease=((0, 8.0),)), "done"),
@@ -111,7 +111,10 @@ def test_a_decision_of_another_class_is_told() -> None:
     """It has all lists, but no alarm."""
 
     class Other:
-        start = stop = move = reject = rekey = refuse = lease = []  # type: ignore[var-annotated]
+        """Not ours."""
+
+        def __init__(self) -> None:
+            self.start, self.stop, self.move, self.reject, self.rekey, self.refuse, self.lease = ([] for _ in range(7))
 
     with pytest.raises(IllegalDecisionError, match="form"):
         hear(lambda view: Other())
@@ -166,6 +169,14 @@ def test_no_run_outlives_the_times_that_results_have(tmp_path: Path) -> None:
     load_run(tmp_path / "run")
 
 
+@pytest.mark.parametrize("speed", [5e-324, 1e-300, 1e-11])
+def test_a_restart_that_takes_for_ever_is_a_run_that_can_be_read(speed: float, tmp_path: Path) -> None:
+    """5 GiB at that speed: more seconds than results have."""
+    again = hear(lambda view: Decision(stop=[0], start=[(0, on(1))]), Toys, restart_gib_per_s=speed)[0]
+    assert proven(again, tmp_path) == ["unfinished", "done", "done"]
+    load_run(tmp_path / "run")
+
+
 def set_to(name: str, value: float) -> Says:
     def says(view: View) -> Decision:
         getattr(view, name)[:] = value
@@ -188,7 +199,7 @@ def test_whoever_writes_into_the_queue_is_caught() -> None:
         return Decision()
 
     for engine in ({}, {"horizon_s": 6.0}):
-        with pytest.raises(HetsimError, match="wrote into the view|queued"):
+        with pytest.raises(HetsimError, match=r"wrote into the view|queued"):
             hear(says, **engine)
 
 
@@ -230,7 +241,7 @@ BESIDE: dict[str, Says] = {
 
 @pytest.mark.parametrize("says", BESIDE.values(), ids=BESIDE.keys())
 def test_no_kernel_writes_beside_its_arrays(says: Says) -> None:
-    with pytest.raises(HetsimError, match="there|whole number|does not have"):
+    with pytest.raises(HetsimError, match=r"there|whole number|does not have"):
         hear(says)
 
 
@@ -238,3 +249,15 @@ def test_a_target_that_no_cluster_holds_is_not_reached() -> None:
     """Two milliard GPUs: no array of so many is made. What runs is in the way of nobody and would stay; it is not
     named, and stops."""
     assert hear(lambda view: Decision.toward(view, {1: {0: 2**31 - 1}, 0: {0: 1}}))[0].tables["jobs"].num_rows == 3
+
+
+@pytest.mark.parametrize("row", [-1, 77])
+def test_a_queue_with_rows_that_are_no_jobs_is_told(row: int) -> None:
+    """Also at a horizon, where nobody starts from it any more."""
+
+    def says(view: View) -> Decision:
+        view.queued[0] = row
+        return Decision()
+
+    with pytest.raises(IllegalDecisionError, match="wrote into the view"):
+        hear(says, horizon_s=6.0)
