@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.api import Decision, IllegalDecisionError, Placement, Policy, View
+from sim.api import Decision, IllegalDecisionError, Placement, Plan, Policy, View
 from sim.cluster.spec import WHOLE, ClusterSpec, Ledger
 from sim.engine.clock import Clock
 from sim.engine.jobbook import JobBook
@@ -16,6 +16,7 @@ from sim.engine.leases import Leases
 from sim.engine.neighbours import neighbours
 from sim.engine.referee import Referee
 from sim.engine.terms import Agreed, Terms
+from sim.performance import PerformanceError
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 from traces.columns import MAX_TIME_S
@@ -146,7 +147,8 @@ class Desk:
         self._referee.check(now, row, placement, placement.milli or own)
         # A copy: what the policy does with its array later is no concern of the books.
         gpus = placement.gpus.copy()
-        rate = self._truth.rate(row, gpus, placement.plan)
+        plan = placement.plan
+        rate = self._truth.rate(row, gpus, None) if plan is None else self._planned(row, gpus, plan)
         if special or (own < WHOLE and self._shares):
             agreed = self._terms.agree(row, placement, rate)
             rate = agreed.rate
@@ -171,6 +173,13 @@ class Desk:
             self._terms.join(row, gpus, agreed)
         if self._neighbours is not None:
             self._neighbours.join(row, gpus, placement.plan, rate, milli)
+
+    def _planned(self, row: int, gpus: np.ndarray, plan: Plan) -> float:
+        """Work a second by a plan; one that the model cannot have is the policy's mistake."""
+        try:
+            return self._truth.rate(row, gpus, plan)
+        except PerformanceError as error:
+            raise IllegalDecisionError(f"an impossible plan: {error}", where=self.where(row)) from error
 
     def _set_end(self, row: int, end_s: float) -> None:
         """Put a job's end on the calendar; one that is there already no longer counts."""

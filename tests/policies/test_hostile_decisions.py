@@ -12,10 +12,12 @@ import pytest
 
 from analysis.audit import audit
 from analysis.run import load_run
-from sim.api import Decision, IllegalDecisionError, Placement, Policy, View
+from sim.api import Decision, IllegalDecisionError, Placement, Plan, Policy, Stage, View
 from sim.engine.simulate import RunResult, simulate
+from sim.hardware.gputypes import gpu_type
+from sim.performance import Performance
 from sim.settings.config import EngineConfig
-from sim.workload.progress import Recorded
+from sim.workload.progress import Modelled, Recorded
 from tests.engine.test_words_by_hand import Toys
 from tests.helpers import jobs, nodes
 from traces.errors import HetsimError
@@ -175,6 +177,34 @@ def test_a_restart_that_takes_for_ever_is_a_run_that_can_be_read(speed: float, t
     again = hear(lambda view: Decision(stop=[0], start=[(0, on(1))]), Toys, restart_gib_per_s=speed)[0]
     assert proven(again, tmp_path) == ["unfinished", "done", "done"]
     load_run(tmp_path / "run")
+
+
+PLANS = {
+    "a stage too short": Plan((Stage(0, 3, "V100", 1),)),
+    "micro-batches that are none": Plan((Stage(0, 125, "V100", 1),), micro_batches=0),
+    "no such ZeRO": Plan((Stage(0, 125, "V100", 1),), zero=9),
+    "chunks that are none": Plan((Stage(0, 125, "V100", 1),), chunks=0),
+    "stages in a list": Plan([Stage(0, 125, "V100", 1)]),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS.keys())
+def test_an_impossible_plan_is_an_illegal_decision(plan: Plan) -> None:
+    """With the time, not as if a file of the user's were wrong."""
+
+    @dataclass
+    class Plans(Policy):
+        """Starts by the plan."""
+
+        sizes_gangs = True
+
+        def decide(self, view: View) -> Decision:
+            return Decision(start=[(0, on(0, plan=plan))])
+
+    trace, cluster = jobs([(0, 10, 1)], model=["resnet50"], batch_size=[32]), nodes(("V100", 1, 1))
+    truth = Modelled(trace, cluster, Performance(), gpu_type("V100"))
+    with pytest.raises(IllegalDecisionError, match="at 0 s"):
+        simulate(trace, cluster, Plans(), truth)
 
 
 def set_to(name: str, value: float) -> Says:
