@@ -97,7 +97,7 @@ class Decision:
         Raises
         ------
         HetsimError
-            A GPU type that the cluster does not have, or a count below 0.
+            A GPU type that the cluster does not have, or a count that is no whole number from 0 on.
         """
         held = {row: view.placement(row) for row in view.running.tolist()}
         stop, move, start = steps_toward(target, held, view.scratch(view.running), view.cluster, rule)

@@ -140,7 +140,7 @@ def solve(
     solver.parameters.catch_sigint_signal = False  # else Ctrl-C is lost to Python, also after it has ended
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = workers
-    solver.parameters.random_seed = seed
+    solver.parameters.random_seed = seed % 2**31  # an int32 there
     if np.isfinite(work_limit):
         solver.parameters.max_deterministic_time = work_limit
     status = solver.solve(program.cp)

@@ -121,8 +121,8 @@ def _check(
             raise refused("not a count", option, value, f"a whole number from 1 to {most:,}")
     if not 0 < seconds <= 86400:
         raise refused("an impossible time", "--seconds", seconds, "above 0, up to 86400")
-    if seed < 0:
-        raise refused("not a seed", "--seed", seed, "a whole number from 0")
+    if not 0 <= seed < 2**63:
+        raise refused("not a seed", "--seed", seed, "a whole number from 0 to 2**63 - 1")
     for option, given in (("--profiled-on", profiled_on), ("--profiled-samples", profiled_samples)):
         if given is not None and graph is None:
             raise HetsimError("an option has no effect", got=f"{option} {given}", allowed=f"{option} with --graph FILE")

@@ -116,8 +116,8 @@ def _check(asked: Question) -> None:
     for option, value in least.items():
         if value is not None and not 1 <= value <= 10**12:
             raise refused("not a count", option, value, "a whole number from 1 to 10^12")
-    if asked.seed < 0:
-        raise refused("not a seed", "--seed", asked.seed, "a whole number from 0")
+    if not 0 <= asked.seed < 2**63:
+        raise refused("not a seed", "--seed", asked.seed, "a whole number from 0 to 2**63 - 1")
     if not 0 < asked.seconds <= 86400:
         raise refused("an impossible time", "--seconds", asked.seconds, "above 0, up to 86400")
     for option, given in (("--profiled-on", asked.profiled_on), ("--profiled-samples", asked.profiled_samples)):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.cluster.spec import WHOLE
+from sim.cluster.spec import WHOLE, ClusterError
 from sim.kernels.ledger import give, take
 from sim.kernels.placement import RULES, place
 
@@ -17,6 +17,17 @@ NO_QUOTA = np.iinfo(np.int64).max
 
 Arrays = tuple[np.ndarray, ...]
 """A group of arrays, as the kernels want them (`sim.kernels.ledger`)."""
+
+
+def numbered(numbers: np.ndarray, size: int, what: str) -> None:
+    """Refuse numbers of GPUs or jobs that are not there. (Compiled kernels do not look.)
+
+    Raises
+    ------
+    ClusterError
+    """
+    if numbers.size and (numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= size):
+        raise ClusterError(f"{what} that are not there", got=numbers.tolist()[:8], allowed=f"integers, 0 to {size - 1}")
 
 
 class Gang(NamedTuple):
@@ -84,6 +95,8 @@ class Scratch:
 
     def gang(self, row: int) -> Gang:
         """What a job asks for; `gang(row)._replace(num_gpus=2)` is the same with other GPUs."""
+        if not isinstance(row, int | np.integer) or not 0 <= row < self._gangs[0].size:
+            numbered(np.array([row]), self._gangs[0].size, "jobs")
         return Gang(*(int(column[row]) for column in self._gangs))
 
     def type_milli(self) -> np.ndarray:
@@ -103,7 +116,14 @@ class Scratch:
         return True
 
     def give(self, gpus: np.ndarray, milli: int = WHOLE, vc: int | None = None) -> None:
-        """Return what `take`, `place` or a running job took."""
+        """Return what `take`, `place` or a running job took.
+
+        Raises
+        ------
+        ClusterError
+            GPUs that are not there: the kernels would write beside the ledger.
+        """
+        numbered(gpus, self.milli.size, "GPUs")
         give(gpus, milli, self.state, self._shape)
         self._charge(vc, -gpus.size * milli)
 
@@ -113,7 +133,7 @@ class Scratch:
         Returns the GPUs, int32, one a slot; None where no allowed type can hold the gang now (nothing is taken).
         """
         need, milli, worker, types, vc = gang if isinstance(gang, Gang) else self.gang(gang)
-        if not self._within(vc, need * milli):
+        if need > self.milli.size * WHOLE or not self._within(vc, need * milli):
             return None
         out = np.empty(max(need, 0), dtype=np.int32)
         # The kernels are compiled for the columns' own types.

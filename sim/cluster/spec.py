@@ -211,6 +211,15 @@ class Ledger:
         self.free_milli[gpus] += CLOSED
         self._count(int(self.gpu_node[gpus[0]]))
 
+    def balanced(self, node_down: np.ndarray) -> bool:
+        """Whether all that was taken is given back, and idle GPUs are counted right. `node_down`: bool [nodes]."""
+        free, nodes, types = self.free_milli, len(self.idle), len(self.type_idle)
+        idle = np.bincount(self.gpu_node[free == WHOLE], minlength=nodes)
+        by_type = np.bincount(self.node_type, weights=idle, minlength=types)
+        whole = free % CLOSED == np.where(node_down, 0, WHOLE)[self.gpu_node]
+        return bool((free <= WHOLE).all() and whole.all() and (idle == self.idle).all()
+                    and (by_type == self.type_idle).all())  # fmt: skip
+
     def _count(self, node: int) -> None:
         """Count the idle GPUs of a node anew."""
         free = self.free_milli[self.cluster.node_first[node] : self.cluster.node_first[node + 1]]

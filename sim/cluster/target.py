@@ -12,6 +12,8 @@ from sim.cluster.scratch import Scratch
 from sim.cluster.spec import ClusterError, ClusterSpec
 from traces.errors import did_you_mean
 
+MOST = 2**31 - 1
+"""GPUs that a target may ask for of a type."""
 Counts = Mapping[str, int] | Mapping[int, int]
 """GPUs of each type, by the type's name or index; types that are not named count 0."""
 
@@ -37,7 +39,7 @@ def steps_toward(
     Raises
     ------
     ClusterError
-        A GPU type that the cluster does not have, or a count below 0.
+        A GPU type that the cluster does not have, or a count that is no whole number from 0 on.
     """
     placed: dict[int, Placement] = {}
     counts: dict[int, np.ndarray] = {}
@@ -87,13 +89,15 @@ def _by_type(counts: Counts, cluster: ClusterSpec, row: int) -> np.ndarray:
     wanted = np.zeros(len(cluster.types), dtype=np.int64)
     names = [t.name for t in cluster.types]
     for name, count in counts.items():
-        index = cluster.type_index(name) if isinstance(name, str) else int(name)
-        if index is None or not 0 <= index < len(names):
+        index = cluster.type_index(name) if isinstance(name, str) else name
+        if not isinstance(index, int | np.integer) or not 0 <= index < len(names):
             raise ClusterError(
                 "a target asks for a GPU type that the cluster does not have", where=f"row {row}", got=name,
                 allowed=f"{', '.join(names)}, or an index below {len(names)}", todo=did_you_mean(str(name), names),
             )  # fmt: skip
-        if count < 0:
-            raise ClusterError("GPUs of a target", where=f"row {row}, type {name!r}", got=count, allowed="0 or more")
+        whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
+        if not whole or not 0 <= count <= MOST:
+            raise ClusterError("GPUs of a target", where=f"row {row}, type {name!r}", got=count,
+                               allowed=f"a whole number, 0 or more, up to {MOST:,}")  # fmt: skip
         wanted[index] += count
     return wanted

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.api import Decision, IllegalDecisionError, Placement, Policy, View
+from sim.api import Decision, IllegalDecisionError, Placement, Plan, Policy, View
 from sim.cluster.spec import WHOLE, ClusterSpec, Ledger
 from sim.engine.clock import Clock
 from sim.engine.jobbook import JobBook
@@ -16,6 +16,7 @@ from sim.engine.leases import Leases
 from sim.engine.neighbours import neighbours
 from sim.engine.referee import Referee
 from sim.engine.terms import Agreed, Terms
+from sim.performance import PerformanceError
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 from traces.columns import MAX_TIME_S
@@ -25,6 +26,17 @@ MAX_IN_VAIN = 100_000
 """Decisions, or interruptions, in a row that get nothing done: then the run ends and says so."""
 MOST_SAID = 1_000
 """Characters of a reason: more is no reason."""
+MOST_SHOWN = 60
+"""Characters of a thing that is no row."""
+WORDS = ("start", "stop", "move", "reject", "rekey", "refuse", "lease")
+
+
+def as_lists(decision: Decision) -> list[list[Any]]:
+    """The words of a decision, where a policy gave something else than lists: a generator can be read only once, and
+    the truth of an array says nothing of whether it is empty. The decision has lists from then on."""
+    for word in WORDS:
+        setattr(decision, word, list(getattr(decision, word)))
+    return [getattr(decision, word) for word in WORDS]
 
 
 class Desk:
@@ -52,48 +64,80 @@ class Desk:
 
     def apply(self, decision: Decision, state: list[str]) -> bool:
         """Carry out a decision; True where it changed anything. `state`: of each job that has left, how."""
+        said: Any = decision  # whatever a policy took for lists
+        start, stop, move, reject = said.start, said.stop, said.move, said.reject
+        rekey, refuse, lease = said.rekey, said.refuse, said.lease
+        if not (type(start) is type(stop) is type(move) is type(reject) is type(rekey) is type(refuse) is type(lease)
+                is list):  # fmt: skip
+            start, stop, move, reject, rekey, refuse, lease = as_lists(decision)
+        changed = bool(stop or reject or refuse or move or start)
+        if stop or reject or rekey or refuse:
+            self._take_out(stop, reject, rekey, refuse, state)
+        if move:
+            self._move(move)
+        for row, placement in start:
+            if type(row) is not int or row < 0:
+                self._number(row)
+            self._must(self._queue.discard(row), "only a queued job can be started", row)
+            self._start(row, placement)
+        for row, until_s in lease:
+            self._grant(row, until_s)
+        if self._neighbours is not None:
+            self._respeed()
+        return changed
+
+    def _take_out(
+        self, stop: list[int], reject: list[tuple[int, str]], rekey: list[int], refuse: list[tuple[int, str]],
+        state: list[str],
+    ) -> None:
+        """Stops, rejections and refusals, and new keys."""
         running = self._book.gpus
-        for row in decision.stop:
+        for row in stop:
+            self._number(row)
             self._must(row in running, "only a running job can be stopped", row)
             self.interrupt(row, "preempted")
-        reject, rekey, refuse = decision.reject, decision.rekey, decision.refuse
-        if decision.stop:
-            self._enqueue(decision.stop)
-            left = {row for row in decision.stop if state[row]}  # by the referee's verdict, before the policy's
+        if stop:
+            self._enqueue(stop)
+            left = {row for row in stop if state[row]}  # by the referee's verdict, before the policy's
             if left:
                 reject, rekey = [r for r in reject if r[0] not in left], [row for row in rekey if row not in left]
                 refuse = [r for r in refuse if r[0] not in left]
         for row, reason in reject:
-            self._turn_away(row, reason, "rejected", "rejected")
+            self._turn_away(row, reason, "rejected")
         if refuse:
             self._must(self._policy.refuses_jobs, "a policy that refuses jobs declares refuses_jobs = True",
                        refuse[0][0])
             for row, reason in refuse:
-                ran = not np.isnan(self._book.first_start_s[row])
-                self._turn_away(row, reason, "refused", "unfinished" if ran else "refused")
+                self._turn_away(row, reason, "refused")
         for row in rekey:
+            self._number(row)
             self._must(self._queue.discard(row), "only a queued job has a key", row)
         self._enqueue(rekey)
-        for row, placement in decision.move:
+
+    def _move(self, move: list[tuple[int, Placement]]) -> None:
+        """The old GPUs of all moved jobs are freed first."""
+        running = self._book.gpus
+        for row, placement in move:
+            self._number(row)
             self._must(row in running, "only a running job can be moved", row)
             self.interrupt(row, "migrated" if placement.gpus.size == running[row].size else "resized")
-        for row, placement in decision.move:
+        for row, placement in move:
             self._start(row, placement)
-        for row, placement in decision.start:
-            self._must(self._queue.discard(row), "only a queued job can be started", row)
-            self._start(row, placement)
-        for row, until_s in decision.lease:
-            self._grant(row, until_s)
-        if self._neighbours is not None:
-            self._respeed()
-        return bool(decision.stop or decision.reject or refuse or decision.move or decision.start)
 
-    def _turn_away(self, row: int, reason: str, word: str, state: str) -> None:
+    def _number(self, row: Any) -> None:
+        """A job is named by the number of its row: a bool or a list would be an index, and mean other jobs."""
+        if isinstance(row, bool) or not isinstance(row, int | np.integer) or not 0 <= row < len(self.launch):
+            raise IllegalDecisionError("there is no such job", where=self.where(), got=repr(row)[:MOST_SHOWN],
+                                       allowed=f"a row of the trace, an integer from 0 to {len(self.launch) - 1}")
+
+    def _turn_away(self, row: int, reason: str, word: str) -> None:
+        """A queued job leaves by the policy's word; one that has run before leaves unfinished."""
+        self._number(row)
         self._must(self._queue.discard(row), f"only a queued job can be {word}", row)
         said = isinstance(reason, str) and bool(reason.strip()) and len(reason) <= MOST_SAID
         self._must(said and reason.encode(errors="replace").decode() == reason,
                    f"a job is {word} with a reason, as text of at most {MOST_SAID:,} characters", row)
-        self._leave(row, state, reason)
+        self._leave(row, word if np.isnan(self._book.first_start_s[row]) else "unfinished", reason)
 
     def _start(self, row: int, placement: Placement) -> None:
         """Give a job its GPUs and set the clock for its end."""
@@ -103,7 +147,8 @@ class Desk:
         self._referee.check(now, row, placement, placement.milli or own)
         # A copy: what the policy does with its array later is no concern of the books.
         gpus = placement.gpus.copy()
-        rate = self._truth.rate(row, gpus, placement.plan)
+        plan = placement.plan
+        rate = self._truth.rate(row, gpus, None) if plan is None else self._planned(row, gpus, plan)
         if special or (own < WHOLE and self._shares):
             agreed = self._terms.agree(row, placement, rate)
             rate = agreed.rate
@@ -129,6 +174,13 @@ class Desk:
         if self._neighbours is not None:
             self._neighbours.join(row, gpus, placement.plan, rate, milli)
 
+    def _planned(self, row: int, gpus: np.ndarray, plan: Plan) -> float:
+        """Work a second by a plan; one that the model cannot have is the policy's mistake."""
+        try:
+            return self._truth.rate(row, gpus, plan)
+        except PerformanceError as error:
+            raise IllegalDecisionError(f"an impossible plan: {error}", where=self.where(row)) from error
+
     def _set_end(self, row: int, end_s: float) -> None:
         """Put a job's end on the calendar; one that is there already no longer counts."""
         self._launches += 1
@@ -138,6 +190,7 @@ class Desk:
     def _grant(self, row: int, until_s: float) -> None:
         if self._leases is None:
             raise IllegalDecisionError("a policy that leases GPUs declares leases_gpus = True", where=self.where(row))
+        self._number(row)
         self._must(row in self._book.gpus, "only a running job has a lease", row)
         number = isinstance(until_s, float | int | np.floating | np.integer) and not isinstance(until_s, bool)
         if not number or not (self._clock.now < until_s <= MAX_TIME_S or until_s == np.inf):

@@ -14,11 +14,13 @@ from math import isnan
 from typing import Any
 
 import numpy as np
+from numba.core.errors import NumbaError
 
 from sim.api import HetsimError, IllegalDecisionError, Policy, PolicyError, View
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.tenants import TenantLedger
 from sim.cluster.timetable import Timetable
+from sim.engine.balancing import must_balance, must_be_there
 from sim.engine.clock import LATE, Clock
 from sim.engine.desk import MAX_IN_VAIN, Desk
 from sim.engine.drains import Drains
@@ -30,6 +32,7 @@ from sim.engine.referee import Referee
 from sim.results.recorder import Recorder
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
+from traces.columns import MAX_TIME_S
 from traces.trace import Trace
 
 END_STATE = {"passed": "done", "unknown": "done", "killed": "killed", "failed": "failed"}
@@ -85,7 +88,9 @@ class Engine:
         self._open, self._next, self._decisions = n, 0, 0
         self._asked, self._alarm, self._alarm_set = False, 0, False
         self._decided_in_vain = 0
-        self._horizon = np.inf if config.horizon_s is None else float(trace.submit_s[0]) + config.horizon_s
+        # No run goes beyond the times that traces and results have.
+        over_s = np.inf if config.horizon_s is None else config.horizon_s
+        self._horizon = min(MAX_TIME_S, float(trace.submit_s[0]) + over_s)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -103,20 +108,15 @@ class Engine:
             if self._open:
                 self._clock.stop_at(self._horizon)
                 self._close("still waiting at the horizon")
-        if "" in self._state:
-            row = self._state.index("")
-            raise IllegalDecisionError("a job was lost: the policy wrote into the view", where=self._desk.where(row))
+        lost = {row for row, state in enumerate(self._state) if not state} if "" in self._state else ()
+        must_balance(lost or self._queue.rows.tolist(), self._ledger, self._outages.down, self._desk.where)
         outages = self._outages
         return Outcome(
             self._book.first_start_s,
             self._end_s,
             self._state,
             self._reason,
-            outages.down_s,
-            outages.up_s,
-            self._drains.changes,
-            float(self._clock.now),
-            self._decisions,
+            outages.down_s, outages.up_s, self._drains.changes, float(self._clock.now), self._decisions,
         )
 
     def _stuck(self) -> bool:
@@ -221,35 +221,33 @@ class Engine:
         except (Exception, SystemExit) as error:  # a guest's mistake is told as such, with its place
             raise PolicyError("the policy failed", where=self._desk.where(), got=described(error)) from error
         self._decisions += 1
+        if self._happened is not None:  # what comes of this decision is told with the next
+            self._happened = view.forget()
         try:
             changed = self._desk.apply(decision, self._state)
-        except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
+            wake_s = decision.wake_s
+        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, NumbaError) as error:
             raise IllegalDecisionError(
                 "the decision has not the form of sim.api.Decision", where=self._desk.where(), got=described(error),
                 allowed=FORM,
             ) from error
-        if self._happened is not None:
-            self._happened = view.forget()
         moved = len(decision.move)
         self._recorder.decision(now, queued, running, len(decision.start) + moved, len(decision.stop) + moved)
         self._decided_in_vain = 0 if changed or self._book.gpus else self._decided_in_vain + 1
         if decision.reject or decision.refuse:
             self._ask()
-        if decision.wake_s is not None:
-            self._set_alarm(decision.wake_s)
+        if wake_s is not None:
+            self._set_alarm(wake_s)
         if self._on_progress is not None and self._decisions % 512 == 0:
             self._on_progress(len(self._submit) - self._open, now)
 
     def _set_alarm(self, wake_s: float) -> None:
-        if not isinstance(wake_s, float | int | np.floating | np.integer) or not wake_s > self._clock.now:
-            raise IllegalDecisionError(
-                "an alarm must lie in the future",
-                where=self._desk.where(),
-                got=wake_s,
-                allowed=f"a time after {self._clock.now:.12g}",
-            )
+        number = isinstance(wake_s, float | int | np.floating | np.integer) and not isinstance(wake_s, bool)
+        if not number or not wake_s > self._clock.now:
+            raise IllegalDecisionError("an alarm must lie in the future", where=self._desk.where(), got=wake_s,
+                                       allowed=f"a time after {self._clock.now:.12g}")  # fmt: skip
         self._alarm += 1
-        if wake_s < np.inf:
+        if wake_s <= MAX_TIME_S:
             self._alarm_set = True
             self._clock.at(wake_s, self._on_alarm, self._alarm, priority=LATE)
 
@@ -293,6 +291,8 @@ class Engine:
 
     def _close(self, waiting: str) -> None:
         """End the run with jobs left: what runs is cut off, the rest has the reason given."""
+        wait = {row for row in range(self._next) if not self._state[row]} - self._book.gpus.keys()
+        must_be_there(wait ^ set(self._queue.rows.tolist()), self._desk.where)
         for row in list(self._book.gpus):
             self._desk.interrupt(row, "horizon")
             self._state[row], self._reason[row] = "unfinished", "still running at the horizon"
@@ -300,3 +300,4 @@ class Engine:
             if not state:
                 reason = waiting if row < self._next else "submitted after the horizon"
                 self._state[row], self._reason[row] = "unfinished", reason
+                self._queue.discard(row)

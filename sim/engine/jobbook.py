@@ -12,6 +12,7 @@ from sim.results.recorder import Recorder
 from sim.results.schema import END_REASONS
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
+from traces.columns import MAX_TIME_S
 from traces.trace import Trace
 
 
@@ -95,7 +96,7 @@ class JobBook:
         self._milli[row] = milli
         overhead = self._overhead_after[self._ended_by[row]]
         if self._load_gib_per_s is not None:
-            overhead += self._load_s(row, self._load_gib_per_s)
+            overhead = min(MAX_TIME_S, overhead + self._load_s(row, self._load_gib_per_s))
         if not self._starts[row]:
             self.first_start_s[row] = now_s
         self._starts[row] += 1

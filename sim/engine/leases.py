@@ -19,15 +19,17 @@ class Leases:
     def __init__(self, clock: Clock, ask: Callable[[], None], end: Callable[[list[int]], None]) -> None:
         self._clock, self._ask, self._end = clock, ask, end
         self.until_s: dict[int, float] = {}
+        self._planned: set[float] = set()
+        """Instants that have an event: one for all leases that end then."""
 
     def grant(self, row: int, until_s: float) -> None:
         """Give, renew or (infinity) take back the lease of a running job."""
         if until_s == np.inf:
             self.until_s.pop(row, None)
             return
-        known = until_s in self.until_s.values()
         self.until_s[row] = until_s
-        if not known:  # one event for all leases of an instant
+        if until_s not in self._planned:
+            self._planned.add(until_s)
             self._clock.at(until_s, self._due)
 
     def drop(self, row: int) -> None:
@@ -35,6 +37,7 @@ class Leases:
         self.until_s.pop(row, None)
 
     def _due(self, event: Any) -> None:
+        self._planned.discard(float(self._clock.now))
         if self._over():
             self._ask()
             self._clock.at(self._clock.now, self._expire, priority=OVER)

@@ -52,6 +52,11 @@ class Outages:
         return sum(why & ABSENT > 0 for why in self._why)
 
     @property
+    def down(self) -> np.ndarray:
+        """bool [nodes]: nodes that are not there now."""
+        return np.array(self._why) > 0
+
+    @property
     def change_to_come(self) -> bool:
         """Whether a failed node will be back, or the timetable goes on."""
         return self.num_failed > 0 or self.steps_left > 0

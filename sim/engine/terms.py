@@ -25,6 +25,8 @@ from sim.hardware.powercaps import speed_under
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 
+ROUNDING = 1e-9
+"""Of a card's memory: sums of what jobs need, in another order, differ by less."""
 Refuse = Callable[..., None]
 """what, row, got, allowed -> raises IllegalDecisionError."""
 
@@ -59,6 +61,8 @@ class Terms:
         self._view, self._cluster, self._policy, self._truth, self._config = view, cluster, policy, truth, config
         self._refuse = refuse
         self._card_gib = np.array([t.memory_gib for t in cluster.types])[cluster.gpu_type]
+        self._free_gib = self._card_gib.copy()
+        """What jobs with a share leave of each GPU's memory: the truth, of which the view's array is a copy."""
         self.held: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         """GPUs and memory of each running job that has a share of a GPU."""
 
@@ -134,8 +138,8 @@ class Terms:
         sliced = self._config.sharing == "slice"
         for gpu, gib in asked.items():
             slots = int((gpus == gpu).sum())
-            there = self._card_gib[gpu] * milli * slots / WHOLE if sliced else self._view.free_gib[gpu]
-            if gib > there:
+            there = self._card_gib[gpu] * milli * slots / WHOLE if sliced else self._free_gib[gpu]
+            if gib > there + ROUNDING * self._card_gib[gpu]:
                 self._refuse("the memory of jobs that share a GPU does not fit on it", row,
                              f"{gib:.2f} GiB on GPU {gpu}", f"{there:.2f} GiB{' of its slice' if sliced else ' free'}")
         return need
@@ -146,11 +150,15 @@ class Terms:
         """A job has started on these terms."""
         if agreed.memory_gib is not None:
             known = np.nan_to_num(agreed.memory_gib)
-            np.subtract.at(self._view.free_gib, gpus, known)
+            self._change(gpus, -known)
             self.held[row] = gpus, known
 
     def leave(self, row: int) -> None:
         """A job gives its GPUs back."""
         if row in self.held:
-            gpus, gib = self.held.pop(row)
-            np.add.at(self._view.free_gib, gpus, gib)
+            self._change(*self.held.pop(row))
+
+    def _change(self, gpus: np.ndarray, by_gib: np.ndarray) -> None:
+        np.add.at(self._free_gib, gpus, by_gib)
+        if self._policy.shares_gpus:
+            self._view.free_gib[gpus] = self._free_gib[gpus]

@@ -10,7 +10,7 @@ import numpy as np
 
 from sim.cluster.maintenance import Window
 from sim.cluster.plan import Placement, Plan
-from sim.cluster.scratch import Scratch
+from sim.cluster.scratch import Scratch, numbered
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.tenants import Tenants
 from sim.kernels.ledger import give_held
@@ -138,7 +138,9 @@ class View:
         """
         scratch = Scratch(self._state, self.vc_left, self._shape, self._gangs)
         if len(without):
-            rows = np.asarray(without, dtype=np.int32)
+            rows = np.asarray(without)
+            numbered(rows, len(self.slot_n), "jobs")
+            rows = rows.astype(np.int32, copy=False)
             other = [row for row in rows.tolist() if row in self.placed and self.placed[row].milli]
             for row in other:  # on another share than they ask for
                 scratch.give(self.gpus_of(row), self.placed[row].milli, int(self.jobs.vc[row]))

@@ -191,7 +191,7 @@ def _proved(parts: Parts, known: Split, seconds: float, workers: int, seed: int)
     solver.parameters.catch_sigint_signal = False  # else Ctrl-C is lost to Python, also after it has ended
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = workers
-    solver.parameters.random_seed = seed
+    solver.parameters.random_seed = seed % 2**31  # an int32 there
     status = solver.solve(model)
     best = known
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
