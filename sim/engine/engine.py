@@ -112,10 +112,7 @@ class Engine:
         must_balance(lost or self._queue.rows.tolist(), self._ledger, self._outages.down, self._desk.where)
         outages = self._outages
         return Outcome(
-            self._book.first_start_s,
-            self._end_s,
-            self._state,
-            self._reason,
+            self._book.first_start_s, self._end_s, self._state, self._reason,
             outages.down_s, outages.up_s, self._drains.changes, float(self._clock.now), self._decisions,
         )
 
