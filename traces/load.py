@@ -171,7 +171,9 @@ def detect(path: str | Path) -> Reader:
     if path.is_file():
         with Unpacked(path) as stream:  # of several files in a tar only the first was looked at
             stream.refuse_several()
-    check_header_first(start.first.decode("utf-8", "replace"), str(path))
+    below = Head(path, re.sub(rb"\A(\xef\xbb\xbf)?(#[^\n]*(\n|\Z))+", b"", start.first))
+    if below.first.strip() and any(reader.knows(below) for reader in FORMATS.values()):
+        check_header_first(start.first.decode("utf-8", "replace"), str(path))
     raise TraceError(
         "format not recognised", where=str(path), got=", ".join(start.header)[:200] or start.first[:40],
         allowed=f"{FORMATS['canonical'].description}; or a file of another format: {', '.join(FORMATS)}",
