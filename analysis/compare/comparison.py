@@ -206,7 +206,7 @@ class Comparison:
         return formatted(self.table, "csv")
 
     def formatted(self, kind: str = "text") -> str:
-        """The comparison: 'text', 'csv' or 'spreadsheet' (the table in full), 'markdown' or 'latex' (what fits a page)."""
+        """As 'text'; the table in full: 'csv', 'spreadsheet'; what fits a page: 'markdown', 'latex'."""
         if kind == "text":
             return self.text
         if kind in IN_FULL:
