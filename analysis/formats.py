@@ -1,7 +1,8 @@
 """A table as text, CSV, Markdown or LaTeX: numbers to read, or in full; nothing in a name can break the table.
 
 Text, Markdown and LaTeX show a few digits and a unit in each header. CSV keeps the columns' own names (which end in
-their units) and every digit, so that it reads back as it was.
+their units) and every digit, so that it reads back as it was; `spreadsheet` is that, with text that would be a formula
+quoted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from rich.cells import cell_len
 from analysis.run import RunError
 from traces.errors import did_you_mean
 
-FORMATS = ("text", "csv", "markdown", "latex")
+FORMATS = ("text", "csv", "spreadsheet", "markdown", "latex")
+IN_FULL = ("csv", "spreadsheet")
+"""Formats with every column and digit; `spreadsheet` is CSV whose text no spreadsheet runs as a formula."""
+RUN_BY_SHEETS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""How a cell begins that spreadsheets take for a formula (the last four: full-width forms, read alike by some)."""
 
 UNITS = {
     "gpu_s": "GPU-s", "gpu_h": "GPU-h", "gpu_hours": "GPU-h", "per_gpu_h": "USD/GPU-h", "usd": "USD", "kwh": "kWh",
@@ -82,6 +87,8 @@ def formatted(
     if kind == "csv":
         return frame.to_csv(index=not plain, lineterminator="\n")
     flat = frame if plain else frame.reset_index()
+    if kind == "spreadsheet":
+        return flat.map(_quoted).rename(columns=_quoted).to_csv(index=False, lineterminator="\n")
     names = [one_line((headers or {}).get(str(name)) or header(str(name))) for name in flat.columns]
     right = [_is_number(flat.iloc[:, k]) for k in range(len(names))]
     rows = [[cell(value, digits) for value in row] for row in flat.itertuples(index=False, name=None)]
@@ -90,6 +97,11 @@ def formatted(
     if kind == "latex":
         return _latex(names, right, rows, caption, label)
     return _text(names, right, rows)
+
+
+def _quoted(value: Any) -> Any:
+    """Text that a spreadsheet would run, behind the apostrophe that makes it text there."""
+    return f"'{value}" if isinstance(value, str) and value.lstrip(" ").startswith(RUN_BY_SHEETS) else value
 
 
 def unit_of(name: str) -> str:

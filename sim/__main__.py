@@ -30,7 +30,15 @@ def strangers() -> list[str]:
 
 
 def main() -> None:
-    """Check, then run the command line."""
+    """Check, then run the command line; an interrupt before it can say so itself is no traceback either."""
+    try:
+        _run()
+    except KeyboardInterrupt:
+        print("hetsim: interrupted, nothing is half written", file=sys.stderr)
+        sys.exit(130)
+
+
+def _run() -> None:
     found = strangers()
     if found:
         print("hetsim: another package hides one of ours:", *found, sep="\n  ", file=sys.stderr)

@@ -101,7 +101,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "recurrence", "text", "", "the recurring job that this is a run of; empty: none is known", "", if_said=True
     ),
-    Column("status", "text", "", "how the recorded job ended", "passed", choices=STATUSES),
+    Column("status", "text", "", "how the recorded job ended", "unknown", choices=STATUSES),
     Column("attempts", "int32", "", "how often the recorded job was tried; all but the last failed", 1, 1, 10_000),
     Column("estimate_s", "float64", "s", "run time that the user announced", np.nan, 0, MAX_TIME_S, nan_ok=True),
     Column("wait_s", "float64", "s", "recorded time from submission to start", np.nan, 0, MAX_TIME_S, nan_ok=True),

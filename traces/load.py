@@ -18,7 +18,8 @@ from traces.readers.canonical import write_trace
 from traces.reading.discovery import discovered
 from traces.reading.reader import Head, Reader
 from traces.reading.sidetables import OTHERS
-from traces.reading.unpack import noting, parts
+from traces.reading.text import check_header_first
+from traces.reading.unpack import Unpacked, noting, parts
 from traces.select import head
 from traces.trace import Trace
 
@@ -167,9 +168,12 @@ def detect(path: str | Path) -> Reader:
         if side.knows(start):
             raise TraceError(f"no jobs here: {side.what}", where=str(path), allowed="a trace: a table of jobs",
                              got=", ".join(start.header)[:200] or start.first[:40], todo=side.todo)
-    if start.first.startswith((b"\x1f\x8b", b"PK", b"BZh", b"\xfd7zXZ", b"(\xb5/\xfd")):
-        raise TraceError("the file is compressed", where=str(path), allowed="plain CSV, JSON or Parquet",
-                         todo="Unpack it first.")
+    if path.is_file():
+        with Unpacked(path) as stream:  # of several files in a tar only the first was looked at
+            stream.refuse_several()
+    below = Head(path, re.sub(rb"\A(\xef\xbb\xbf)?(#[^\n]*(\n|\Z))+", b"", start.first))
+    if below.first.strip() and any(reader.knows(below) for reader in FORMATS.values()):
+        check_header_first(start.first.decode("utf-8", "replace"), str(path))
     raise TraceError(
         "format not recognised", where=str(path), got=", ".join(start.header)[:200] or start.first[:40],
         allowed=f"{FORMATS['canonical'].description}; or a file of another format: {', '.join(FORMATS)}",

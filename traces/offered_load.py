@@ -35,13 +35,17 @@ def demand_gpu_s(trace: Trace) -> np.ndarray:
 
 
 def span_s(trace: Trace) -> float:
-    """Time from the first to the last submission, in s; the longest run where all come at once."""
-    span = float(trace.submit_s[-1] - trace.submit_s[0])
-    return span if span > 0 else float(trace.duration_s.max())
+    """Time from the first to the last submission, in s."""
+    return float(trace.submit_s[-1] - trace.submit_s[0])
+
+
+def loaded_s(trace: Trace) -> float:
+    """Time over which a load is taken, in s: `span_s`, or the longest run where all come at once."""
+    return span_s(trace) or float(trace.duration_s.max())
 
 
 def offered_load(trace: Trace, capacity_gpus: float) -> float:
-    """GPU time asked for over GPU time there is: sum(demand_gpu_s) / (span_s x capacity_gpus).
+    """GPU time asked for over GPU time there is: sum(demand_gpu_s) / (loaded_s x capacity_gpus).
 
     Above 1 the queue grows as long as jobs keep coming. Where nothing takes any time, the load is 0.
 
@@ -52,7 +56,7 @@ def offered_load(trace: Trace, capacity_gpus: float) -> float:
     """
     if not capacity_gpus > 0:
         raise TraceError("no capacity", where="capacity_gpus", got=capacity_gpus, allowed="1 or more GPUs")
-    span = span_s(trace)
+    span = loaded_s(trace)
     return float(demand_gpu_s(trace).sum()) / (span * capacity_gpus) if span > 0 else 0.0
 
 

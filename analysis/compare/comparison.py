@@ -15,7 +15,7 @@ from rich.table import Table
 from analysis.compare.bill import Bill
 from analysis.compare.bootstrap import Interval
 from analysis.compare.verdict import decimals, verdict
-from analysis.formats import NONE, formatted, markdown, one_line, span, value
+from analysis.formats import IN_FULL, NONE, formatted, markdown, one_line, span, value
 
 WIDE = 8
 """More policies than this stand below each other, not side by side."""
@@ -206,11 +206,11 @@ class Comparison:
         return formatted(self.table, "csv")
 
     def formatted(self, kind: str = "text") -> str:
-        """The comparison as 'text', 'csv' (the table, in full), 'markdown' or 'latex' (what fits a page)."""
+        """As 'text'; the table in full: 'csv', 'spreadsheet'; what fits a page: 'markdown', 'latex'."""
         if kind == "text":
             return self.text
-        if kind == "csv":
-            return self.csv()
+        if kind in IN_FULL:
+            return formatted(self.table, kind)
         said = [one_line(line) for line in (*self.warnings, *self.verdicts, self._title + ".", *self._remarks)]
         table = formatted(self.brief, kind)
         if kind == "markdown":

@@ -8,6 +8,7 @@ need when they are called, so that `hetsim --help` is fast.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
@@ -39,9 +40,16 @@ from traces.errors import HetsimError
 
 __all__ = ["app", "main"]
 
+UsageError: Any = typer.BadParameter.__bases__[0]
+"""Of all that typer says of what was typed."""
+
 
 class Commands(TyperGroup):
     """Shows errors as messages."""
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        with _messages():
+            return super().make_context(*args, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         with _messages():
@@ -57,6 +65,9 @@ def _messages() -> Iterator[None]:
         _interrupted()
     except BrokenPipeError:
         raise  # typer ends quietly on it
+    except UsageError as error:  # typer shows it: what was typed must not drive the terminal
+        error.message = console.printable(error.message)
+        raise
     except HetsimError as error:
         _fail(error)
     except OSError as error:
@@ -64,6 +75,14 @@ def _messages() -> Iterator[None]:
         _fail(HetsimError(f"the system refused: {what}", where=str(error.filename or "")))
     except MemoryError:
         _fail(HetsimError("out of memory", todo="Take fewer jobs with --jobs, or a smaller cluster."))
+
+
+def _warned(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """Our own warnings as messages; those of others, which tell of code, as Python shows them."""
+    if category is UserWarning:
+        console.say(message)
+    else:
+        sys.stderr.write(console.printable(warnings.formatwarning(message, category, *place[:2])))
 
 
 def _fail(error: HetsimError) -> NoReturn:
@@ -147,7 +166,8 @@ app.add_typer(_cluster, name="cluster")
 def main() -> None:
     """Run the command line; ends the process."""
     try:
-        with _messages():
+        with _messages(), warnings.catch_warnings():
+            warnings.showwarning = _warned
             streams.opened()
             app(prog_name="hetsim")
     except SystemExit as end:

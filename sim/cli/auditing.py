@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from sim.cli import console
 from sim.cli.runs import Runs, load_runs
 
 
@@ -19,6 +20,6 @@ def audit(runs: Runs) -> None:
 
     reports = [audited(run) for run in load_runs(runs, check=False)]
     for report in reports:
-        print(report.text)
+        console.tell(report.text)
     if not all(report.ok for report in reports):
         raise typer.Exit(1)

@@ -83,10 +83,10 @@ def from_table(
                 path.unlink(missing_ok=True)
     except OSError as error:
         raise OutputError("the cluster cannot be written", where=str(out), got=error.strerror or str(error)) from None
-    print(f"{out}: {made.nodes:,} nodes, {made.gpus:,} GPUs")
+    console.tell(f"{out}: {made.nodes:,} nodes, {made.gpus:,} GPUs")
     for path, key in ((capacity_file, "capacity"), (outage_file, "outages")):
         if path.exists():
-            print(f"{path}: run with --set engine.{key}={path}")
+            console.tell(f"{path}: run with --set engine.{key}={path}")
     for what_counted, count in source.about.counts.items():
         console.say(f"counted: {count:,} {what_counted} (first: {', '.join(source.about.first[what_counted][:3])})")
     for note in (*source.about.notes, *made.notes):

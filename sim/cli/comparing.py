@@ -28,7 +28,8 @@ def compare(
     per: Annotated[str | None, typer.Option(
         help="What is paid for: the GPUs held ('gpu'), nodes while in use ('node'), or all in service ('cluster'); the "
         "last two of whole runs.  [gpu; reserved: cluster]")] = None,
-    format: Annotated[str, typer.Option(help="text, csv (all columns), markdown or latex (booktabs).")] = "text",
+    format: Annotated[str, typer.Option(
+        help="text, csv (all columns), spreadsheet (csv, no text a formula), markdown or latex (booktabs).")] = "text",
     json: Annotated[bool, typer.Option("--json", help="JSON instead, numbers in full.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file instead.")] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
@@ -68,7 +69,7 @@ def compare(
         write_text(out, shown)
     else:
         sys.stdout.write(shown if json else console.printable(shown))
-    if out is not None or json or format == "csv":
+    if out is not None or json or format in ("csv", "spreadsheet"):
         for warning in comparison.warnings:
             console.say(warning)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
     from sim.api import Policy
@@ -29,12 +30,12 @@ LINE_EVERY_S = 10.0
 
 
 def say(message: object, *, style: str = "") -> None:
-    """Print `hetsim: message` on stderr, unbroken; where that cannot be written, nothing."""
+    """Print `hetsim: message` on stderr, `printable` and unbroken; where that cannot be written, nothing."""
     from rich.console import Console
     from rich.text import Text
 
     with suppress(OSError):
-        Console(stderr=True).print(Text.assemble(("hetsim: ", style), str(message)), soft_wrap=True)
+        Console(stderr=True).print(Text.assemble(("hetsim: ", style), printable(str(message))), soft_wrap=True)
 
 
 def printable(text: str) -> str:
@@ -42,11 +43,20 @@ def printable(text: str) -> str:
     return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def show(table: object) -> None:
-    """Print a rich table (or text) on stdout."""
-    from rich.console import Console
+def tell(text: object, *, flush: bool = False) -> None:
+    """Print a line (or some) on stdout, `printable`."""
+    print(printable(str(text)), flush=flush)
 
-    Console(highlight=False).print(table)
+
+def show(table: RenderableType) -> None:
+    """Print a rich table (or text) on stdout, each piece of it `printable`."""
+    from rich.console import Console
+    from rich.segment import Segment, Segments
+
+    console = Console(highlight=False)
+    pieces = (piece if piece.control else Segment(printable(piece.text), piece.style)
+              for piece in console.render(table))
+    console.print(Segments(pieces), end="")
 
 
 def _known(content: Any) -> Any:

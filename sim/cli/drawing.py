@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sim.cli import console
 from sim.cli.runs import Runs, load_runs
 from sim.cli.windowoptions import Cooldown, Follow, From, To, Warmup, measured
 from traces.errors import HetsimError
@@ -53,7 +54,7 @@ def figures(
         names = [] if only is None else _listed(only) or [only]
         files = draw_all(found, out, formats, names, width, force=force)
     for file in files:
-        print(file)
+        console.tell(file)
 
 
 def _listed(names: str) -> list[str]:

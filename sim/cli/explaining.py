@@ -26,4 +26,4 @@ def explain(
     explainer = Explainer(load_run(run))
     told = {job: explainer.told(job) for job in jobs}
     for job, lines in told.items():
-        print(console.printable("\n  ".join([job, *lines])))
+        console.tell("\n  ".join([job, *lines]))

@@ -100,15 +100,15 @@ def check(
     about, read = content.provenance, told(content)
     found = oddities(content) if spec is None else oddities(
         content, gpus_by_type=gpus_by_type(spec), largest_nodes=largest_nodes(spec))
-    print(f"{about.source}: {len(content):,} jobs, format {about.format}; {about.rule}")
+    console.tell(f"{about.source}: {len(content):,} jobs, format {about.format}; {about.rule}")
     for note in about.notes:
-        print(console.printable(f"  note     {note}"))
+        console.tell(f"  note     {note}")
     for word, rows in (("counted", read), ("odd", found)):
         for oddity in rows:
             first = f" (first: {', '.join(oddity.first[:3])})" if oddity.first else ""
-            print(f"  {word:<8} {oddity.count:,} {oddity.what}{first}")
+            console.tell(f"  {word:<8} {oddity.count:,} {oddity.what}{first}")
     if not found:
-        print("  nothing odd")
+        console.tell("  nothing odd")
     if strict and (found or read):
         raise typer.Exit(1)
 
@@ -142,12 +142,12 @@ def convert(
     content, _, config = _trace(trace, cluster, which)
     recipe = _recipe(config, cluster)
     write_trace(content, to, recipe={"settings": recipe, "command": command_line(recipe, str(to))})
-    print(f"{to}: {len(content):,} jobs, description in {sidecar(to)}")
+    console.tell(f"{to}: {len(content):,} jobs, description in {sidecar(to)}")
     about = content.provenance
     for what, count in about.counts.items():
-        print(console.printable(f"  counted  {count:,} {what}"))
+        console.tell(f"  counted  {count:,} {what}")
     for note in about.notes:
-        print(console.printable(f"  note     {note}"))
+        console.tell(f"  note     {note}")
 
 
 def _recipe(config: RunConfig, cluster: str | None) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def again(
     if to is not None:
         write_trace(content, to, recipe={"settings": recipe, "command": command_line(recipe, str(to))})
     same = content.content_hash() == about["sha256"]
-    print(f"{description}: {'the same' if same else 'ANOTHER'} trace, {len(content):,} jobs")
+    console.tell(f"{description}: {'the same' if same else 'ANOTHER'} trace, {len(content):,} jobs")
     if not same:
         from importlib.metadata import version
 
@@ -208,7 +208,7 @@ def again(
                                 ("the source", about.get("source_sha256"), content.provenance.sha256),
                                 ("hetsim", about.get("hetsim"), version("hetsim"))):
             if then != now:
-                print(f"  differs  {what}: {then} then, {now} now")
+                console.tell(f"  differs  {what}: {then} then, {now} now")
         raise typer.Exit(1)
 
 
@@ -273,16 +273,16 @@ def formats(
                           todo=did_you_mean(name, known))
     if name in FORMATS:
         reader, values = FORMATS[name], defaults(FORMATS[name])
-        print(f"{name}: {reader.description}\n  where    {reader.public}\n  licence  {reader.licence}")
+        console.tell(f"{name}: {reader.description}\n  where    {reader.public}\n  licence  {reader.licence}")
         if reader.header:
-            print(f"  columns  {', '.join(reader.header)}")
+            console.tell(f"  columns  {', '.join(reader.header)}")
         for option, meaning in reader.options.items():
             default = "" if values[option] in (None, "") else f"  [{values[option]}]"
-            print(f"  --read {option}=…  {meaning}{default}")
+            console.tell(f"  --read {option}=…  {meaning}{default}")
     if name in GENERATORS:
-        print(f"{name}, where no file is named: generated (docs/traces.md)")
+        console.tell(f"{name}, where no file is named: generated (docs/traces.md)")
         for option, default in GENERATORS[name].options.items():
-            print(f"  --read {option}=…  [{default}]")
+            console.tell(f"  --read {option}=…  [{default}]")
 
 
 def show(
@@ -330,6 +330,6 @@ def recipes(
         raise HetsimError("unknown recipe", where="command line", got=name, allowed=", ".join(RECIPES),
                           todo=did_you_mean(name, RECIPES))
     recipe = RECIPES[name]
-    print(f"{name}\n  fills    {', '.join(recipe.fills)}\n  needs    {recipe.needs}\n  source   {recipe.source}")
+    console.tell(f"{name}\n  fills    {', '.join(recipe.fills)}\n  needs    {recipe.needs}\n  source   {recipe.source}")
     for key, meaning in {**recipe.settings, **COMMON_SETTINGS}.items():
-        print(f"  --assign-with {key}=…  {meaning}")
+        console.tell(f"  --assign-with {key}=…  {meaning}")

@@ -40,7 +40,7 @@ def metrics(
         help="What is paid for in it: the GPUs held ('gpu'), nodes while in use ('node'), or all in service "
         "('cluster').  [gpu; reserved: cluster]")] = None,
     format: Annotated[str, typer.Option(
-        help="text, csv (numbers in full), markdown or latex (booktabs).")] = "text",
+        help="text, csv (numbers in full), spreadsheet (csv, no text a formula), markdown or latex.")] = "text",
     json: Annotated[bool, typer.Option("--json", help="JSON instead, numbers in full.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file instead.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
@@ -134,11 +134,11 @@ def _rows(rows: Mapping[str, Mapping[str, Any]], kind: str) -> str:
     """To read: a line a measure: its name, a value a run, its key in files, what it means. CSV: a row a run."""
     import pandas as pd
 
-    from analysis.formats import formatted, value, without_unit
+    from analysis.formats import IN_FULL, formatted, value, without_unit
     from analysis.metrics.measures import MEASURES, Measure
 
     names = [name for name in dict.fromkeys(name for row in rows.values() for name in row) if name != "window"]
-    if kind == "csv":
+    if kind in IN_FULL:
         full = pd.DataFrame([[row[name] for name in names] for row in rows.values()], list(rows), names, dtype=object)
         return formatted(full.rename_axis("run"), kind)
     told = {True: "its part of known price: a lower bound", False: "cost as asked for"}

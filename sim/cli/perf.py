@@ -161,7 +161,7 @@ def _calibrate(rows: Path, start: str, out: Path | None) -> None:
         fitted.save(out)
     console.show(perftables.fit_table(fitted, report))
     if out is not None:
-        print(out)
+        console.tell(out)
 
 
 def _experiment(config: Path, out: Path | None) -> None:
@@ -173,4 +173,4 @@ def _experiment(config: Path, out: Path | None) -> None:
         rows = experiment.rows(update)
     folder = out if out is not None else Path("figures")
     for file in draw(rows, experiment.figure, folder, config.stem):
-        print(file)
+        console.tell(file)

@@ -37,4 +37,5 @@ def report(
 
     refuse_existing(out, force)
     with console.counting("parts") as step:
-        print(write_report(measured(load_runs(runs), from_, to, warmup, cooldown, follow), out, force=force, step=step))
+        shown = measured(load_runs(runs), from_, to, warmup, cooldown, follow)
+        console.tell(write_report(shown, out, force=force, step=step))

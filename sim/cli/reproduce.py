@@ -51,7 +51,7 @@ def reproduce(
     experiments = []
     for file in _found(files, only or []):
         if file.stem not in named and (lacking := _lacking(file)):
-            console.say(console.printable(f"left out: {file.name}: its trace {lacking} is not there"))
+            console.say(f"left out: {file.name}: its trace {lacking} is not there")
         else:
             experiments.append(_checked(file, sweeps))
     _refuse_shared_names(experiments)
@@ -63,7 +63,8 @@ def reproduce(
         drawn = experiment.draw(out) if made is None else made
         if made is None:
             _record(out, experiment, identity, drawn)
-        print(f"{experiment.name}: {'new' if made is None else 'up to date'}: {' '.join(map(str, drawn))}", flush=True)
+        console.tell(f"{experiment.name}: {'new' if made is None else 'up to date'}: {' '.join(map(str, drawn))}",
+                     flush=True)
     if failed:
         console.say(f"{failed:,} cells have failed and are missing in the figures; hetsim sweep FILE tells why",
                     style="bold red")

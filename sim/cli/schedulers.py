@@ -46,7 +46,7 @@ def check(
     from sim.settings.config import parse_setting
 
     report = check_policy(name, dict(parse_setting(text) for text in param or []), runner=replay)
-    print(report.text)
+    console.tell(report.text)
     if not report.ok:
         raise typer.Exit(1)
 

@@ -69,7 +69,7 @@ def sweep(
     if json:
         console.show_json(_as_json(store, now))
     else:
-        print(_summary(store, now))
+        console.tell(_summary(store, now))
     if now.failed:
         _tell_failed(now)
         sys.exit(1)
@@ -198,7 +198,7 @@ def _as_json(store: Store, now: Progress) -> dict[str, Any]:
 
 def _tell_failed(now: Progress) -> None:
     for cell, error in now.failed[:SHOWN]:
-        console.say(console.printable(f"failed: {cell.text} ({cell.id}): {error}"), style="bold red")
+        console.say(f"failed: {cell.text} ({cell.id}): {error}", style="bold red")
     if len(now.failed) > SHOWN:
         console.say(f"{len(now.failed) - SHOWN:,} more have failed, see load_sweep(folder).failed")
     console.say("--retry-failed plays them again")

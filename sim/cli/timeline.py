@@ -53,4 +53,4 @@ def timeline(
     with console.counting("events") as update:
         written = write(lines, path, force=force, progress=update)
     size = f"{written.slices:,} slices, {written.events:,} events, {written.size_bytes / 2**20:,.1f} MiB"
-    print(f"{written.path}: {size}")
+    console.tell(f"{written.path}: {size}")

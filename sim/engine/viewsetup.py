@@ -14,6 +14,7 @@ from sim.performance.throughput import Throughput
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 from traces.columns import BY_NAME
+from traces.errors import did_you_mean
 from traces.trace import Trace
 
 AS_SUBMITTED = (
@@ -21,6 +22,10 @@ AS_SUBMITTED = (
     "batch_size", "min_batch_size", "max_batch_size",
 )
 """Columns that a policy sees as they are in the trace. What is known only afterwards is in none of them."""
+
+
+SEEN = ("job_id", "submit_s", "num_gpus", "gpu_milli", "worker_gpus", "gpu_type", "vc", "deadline_kind", *AS_SUBMITTED)
+"""Columns that a policy sees in some form (`view.jobs`), and so may need."""
 
 
 def make_view(
@@ -121,6 +126,9 @@ def _check_needs(
 ) -> None:
     where = f"policy {policy.name!r}, trace {trace.provenance.source}"
     for column in policy.needs_columns:
+        if column not in SEEN:
+            raise PolicyError("needs_columns names what a policy cannot read", where=f"policy {policy.name!r}",
+                              got=column, allowed=", ".join(SEEN), todo=did_you_mean(column, SEEN))
         if not BY_NAME[column].said(getattr(trace, column)):
             raise PolicyError(f"the policy needs column {column!r}, which this trace does not have", where=where)
     if policy.needs_performance and performance is None:

@@ -109,6 +109,8 @@ def read_grid(path: str | Path) -> Grid:
     """
     file, source = read_file(path), str(path)
     names = list(dict.fromkeys(name for combination in file.combinations for name in combination))
+    for name in names:  # a cell has the settings of all blocks: what is no setting is found before
+        _replay(file.fixed, source, next(each for each in file.combinations if name in each))
     traces = _Hashes()
     cells: dict[str, Cell] = {}
     for combination in file.combinations:

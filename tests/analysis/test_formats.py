@@ -128,6 +128,17 @@ def test_csv_keeps_names_and_every_digit(table):
     assert text.splitlines()[1].endswith(",1,True,")
 
 
+def test_text_that_a_spreadsheet_would_run_is_quoted_on_request():
+    """Numbers below 0 are none; plain CSV has the names as they are."""
+    names = ["=cmd|' /C calc'!A0", "@SUM(1)", "+1", "-x", "  =1", "\t=1", "\uff1d1", "plain", "a=b"]
+    frame = pd.DataFrame({"=head": names, "gpu_s": [-1.5] * len(names)}, pd.Index(names, name="user"))
+    head, *rows = csv.reader(io.StringIO(formatted(frame, "spreadsheet")))
+    assert head == ["user", "'=head", "gpu_s"]
+    wanted = [f"'{name}" for name in names[:-2]] + names[-2:]
+    assert rows == [[name, name, "-1.5"] for name in wanted]
+    assert [row[0] for row in csv.reader(io.StringIO(formatted(frame, "csv")))][1:] == names
+
+
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 def test_csv_round_trips_any_number(values):
     text = formatted(pd.DataFrame({"x_s": values}), "csv")

@@ -11,6 +11,7 @@ import pytest
 
 from sim.api import Decision, Placement, Policy, PolicyError, View
 from sim.engine.simulate import simulate
+from sim.engine.viewsetup import SEEN
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Recorded
 from tests.helpers import jobs, nodes
@@ -160,3 +161,22 @@ def test_a_policy_that_needs_a_column_is_refused_before_a_run_without_it(column:
     with pytest.raises(PolicyError, match=f"the policy needs column '{column}', which this trace does not have"):
         play(Needs())
     play(Needs(), **SAID)  # no refusal
+
+
+@pytest.mark.parametrize(("column", "near"), [("usr", "did you mean 'user'"), ("wait_s", ""), ("duration_s", "")])
+def test_a_policy_that_needs_what_no_policy_sees_is_told_what_it_may_need(column: str, near: str) -> None:
+    class Needs(Reads):
+        needs_columns = (column,)
+
+    with pytest.raises(PolicyError, match=f"cannot read; got '{column}'; allowed: job_id, .*deadline_s.*{near}"):
+        play(Needs())
+
+
+@pytest.mark.parametrize("column", sorted(set(SEEN) & set(SAID)))
+def test_what_a_policy_may_need_it_can_read(column: str) -> None:
+    class Needs(Reads):
+        needs_columns = (column,)
+
+    policy = Needs()
+    play(policy, **SAID)
+    assert column in policy.shown

@@ -158,3 +158,16 @@ def test_one_trace_is_drawn_of_those_that_differ_in_the_seed_only(grid, monkeypa
     monkeypatch.setattr(TRACES, "get", lambda config: drawn.append(config.seed) or whole(config))
     check_jobs(grid('policy = ["fifo", "srtf"]\nseed = [3, 4, 5]\njobs = [20, 30]').cells)
     assert drawn == [3, 3]
+
+
+@pytest.mark.parametrize(("key", "part"), [
+    ("sede", r"unknown key; got 'sede'.*did you mean 'run.seed'"), ("engine.mtbfh", "mtbfh.*mtbf_h"),
+    ("engin.mtbf_h", "engin"), ("policy.limits", "limits"),
+])
+def test_a_misspelt_key_of_a_later_block_is_named_as_in_the_first(grid, key, part):
+    """Its value in the cells of the first block was asked for before anybody had looked whether there is such a key."""
+    with pytest.raises(HetsimError, match=part) as alone:
+        grid(f'[[sweep]]\npolicy = "fifo"\n"{key}" = [1]')
+    with pytest.raises(HetsimError) as later:
+        grid(f'[[sweep]]\npolicy = "srtf"\n[[sweep]]\npolicy = "fifo"\n"{key}" = [1]')
+    assert str(later.value) == str(alone.value)

@@ -12,8 +12,11 @@ from traces.errors import TraceError
 from traces.load import detect, load_trace
 from traces.machines.any_form import read_machines
 from traces.machines.capacity import Capacity
+from traces.study.check import check
 from traces.study.coverage import coverage, coverage_break, coverage_notes
+from traces.study.describe import describe
 from traces.study.executions import read_executions
+from traces.study.summary import as_text
 
 DLRM = ("instance_sn,role,app_name,cpu_request,cpu_limit,gpu_request,gpu_limit,rdma_request,rdma_limit,memory_request,"
         "memory_limit,disk_request,disk_limit,max_instance_per_node,creation_time,scheduled_time,deletion_time\n")
@@ -60,6 +63,25 @@ def test_instances_over_the_edge_of_the_log_hold_their_gpus_inside_it(tmp_path):
         "instances there before the log began: run time cut there": 2,
         "instances still there when the log ended: run time cut there": 2,
     }
+
+
+def test_what_the_reader_cut_is_counted_once_and_doubted_no_more(tmp_path):
+    """200 instances, one begun every 12 h from 50 days before a log of 50 days on, all but every second for 40 days."""
+    log_d, text = 50, ""
+    for i in range(200):
+        begin_d = i / 2 - log_d
+        end_d = begin_d + (40 if i % 2 else 1)
+        created = "" if begin_d < 0 else DAY_S * begin_d
+        if end_d > 0:
+            text += instance(f"i{i}", 1, created, created, "" if end_d > log_d else DAY_S * end_d)
+    text += instance("last", 1, 100, 100, DAY_S * log_d)
+    trace = load_trace(written(tmp_path, DLRM + text))
+    summary = describe(trace)
+    assert summary["edges"]["cut"] == {"begin": 40, "end": 42} and len(trace) > 120
+    assert [row["missing"] for row in summary["edges"]["late"]] == [0] * len(summary["edges"]["late"]) != []
+    told = as_text(summary)
+    assert "40 jobs at its begin" in told and "are missing" not in told and "are not in it" not in told
+    assert check(trace) == []
 
 
 def test_or_they_are_dropped_when_asked(tmp_path):

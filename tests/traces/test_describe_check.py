@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traces.load import load_trace
+from traces.load import load_trace, write_trace
 from traces.offered_load import demand_gpu_s
 from traces.study.check import check, told
 from traces.study.describe import describe
@@ -48,6 +48,13 @@ def test_description_of_three_jobs():
     assert [row["value"] for row in summary["gpus"]] == [1.0, 2.0]
     assert summary["hours"][:2] == [1, 2] and summary["weekdays"] == [2, 1, 0, 0, 0, 0, 0]
     assert sum(row["jobs"] for row in summary["vcs"]) == len(trace)
+
+
+def test_jobs_that_all_come_at_once_span_no_time():
+    """Nothing lies between first and last submission; a load is still taken over the longest run."""
+    summary = describe(trace_of([5, 5], [3600, 18_000], [1, 1]), {"T4": 1})
+    assert summary["span_s"] == 0 and "0.00 days from first to last" in as_text(summary)
+    assert summary["load"]["span_s"] == 18_000 and summary["load"]["total"] == pytest.approx(21_600 / 18_000)
 
 
 def test_p22_users_called_na_nan_and_null_are_users():
@@ -248,6 +255,16 @@ def test_minutes_and_milliseconds_taken_for_seconds_are_doubted():
         trace_of(submit, duration * 60, [1] * 30))
     assert "jobs, half of them longer than ten days: is the unit milliseconds?" in found_in(
         trace_of(submit, duration * 10 + 1, [1] * 30))
+
+
+def test_minutes_that_the_reader_made_seconds_of_are_not_doubted(tmp_path):
+    rows = "".join(f"j{i},u,1,{i},m,{3 + i},0,1\n" for i in range(30))
+    path = tmp_path / "minutes.csv"
+    path.write_text("job_id,user,num_gpu,submit_time,model_name,duration,expect_time_list,best_effort\n" + rows)
+    doubt = "jobs, all of whole minutes: was the unit minutes?"
+    for read in (load_trace(path), load_trace(write_trace(load_trace(path), tmp_path / "own.csv"))):
+        assert read.duration_s[0] == 180 and doubt not in found_in(read)
+    assert doubt in found_in(trace_of(range(30), 60.0 * np.arange(3, 33), [1] * 30))
 
 
 def test_a_hole_in_the_log_is_found():

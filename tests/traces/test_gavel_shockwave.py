@@ -93,6 +93,16 @@ def test_jobs_without_a_rate_are_dropped_kept_at_that_of_one_gpu_or_refused(rate
     assert single.duration_s.tolist() == ([160, 400] if gpu_type == "v100" else [320])
 
 
+def test_what_was_dropped_is_told_at_one_gpu_and_what_was_kept_at_its_own_rate(rates):
+    """Dropped: 1,600 s on 4 GPUs at 4 steps/s; kept: 100 s on 2 GPUs at 16: 97 % (at one GPU's rate 95 %)."""
+    path = written(rates, ten(), ten(job="A3C", gpus=4, steps=6400))
+    note = next(note for note in load_trace(path).provenance.notes if "dropped" in note)
+    assert note.startswith("dropped jobs are 97 % of the GPU time") and "--set measured_gaps=linear" in note
+    path = written(rates, ten(steps=160_000), ten(job="A3C", gpus=4, steps=6400))
+    note = next(note for note in load_trace(path).provenance.notes if "dropped" in note)
+    assert note.startswith("dropped jobs are 24 % of the GPU time")  # 6,400 of 26,400 GPU-s; 17 % at that of one GPU
+
+
 def test_rates_that_are_known_to_be_too_low_are_counted(rates):
     path = written(rates, ten(job="Recommendation (batch size 512)", gpus=1), ten(gpus=1))
     what = "Recommendation at rates that are several times too low"

@@ -124,3 +124,13 @@ def test_every_row_is_a_job_or_counted_as_dropped(rows):
     for job, run_s, gpus in zip(trace.job_id, trace.duration_s, trace.num_gpus, strict=True):
         _, run, allocated, requested, _ = rows[int(job)]
         assert run_s == run >= 0 and gpus == (requested if requested >= 0 else allocated) > 0
+
+
+def test_r2_03_jobs_that_wait_for_another_one_are_counted(tmp_path):
+    """Field 17: job 2 comes after job 1 with 20 s to think; it is replayed at its own time, and that is said."""
+    after = row(job=2, submit=10, run=50).removesuffix("-1 -1") + "1 20"
+    trace = load_trace(written(tmp_path, row(), after, row(job=3, run=-1).removesuffix("-1 -1") + "1 20"))
+    what = "jobs that wait for another one by the log (field 17): replayed at their own time of submission"
+    assert trace.submit_s.tolist() == [0, 10]
+    assert trace.provenance.counts == {"jobs without a run time dropped": 1, what: 1}
+    assert trace.provenance.first[what] == ("line 7",)

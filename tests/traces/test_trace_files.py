@@ -16,6 +16,8 @@ from traces.columns import COLUMNS, STATUSES
 from traces.errors import TraceError
 from traces.load import FORMATS, load_trace, write_trace
 from traces.readers.canonical import sidecar
+from traces.select import Selection
+from traces.study.describe import describe
 from traces.synthetic.generate import generate
 from traces.trace import Provenance, Trace
 
@@ -266,3 +268,23 @@ def test_times_of_arrow_and_flags_are_not_taken_for_seconds_or_counts(tmp_path, 
     pq.write_table(table.set_column(table.column_names.index(column), column, cells), path)
     with pytest.raises(TraceError, match="column of another type"):
         load_trace(path)
+
+
+def test_seconds_since_1970_are_a_calendar_where_no_description_says_otherwise(tmp_path):
+    path = tmp_path / "epoch.csv"
+    path.write_text("job_id,submit_s,duration_s,num_gpus\na,1507500000,60,1\nb,1507600000,60,1\n")
+    trace = load_trace(path)
+    assert trace.provenance.epoch_s == 0 and any("since 1970" in note for note in trace.provenance.notes)
+    assert describe(trace)["calendar"]["first"] == "2017-10-08 22:00:00+00:00"
+    chosen = Selection(submitted_from="2017-10-09").apply(trace)
+    assert chosen.job_id.tolist() == ["b"]
+    again = load_trace(write_trace(chosen, tmp_path / "kept.csv"))
+    assert again.provenance.epoch_s == 0 and again.submit_s.tolist() == [1_507_600_000]
+    path.write_text("job_id,submit_s,duration_s,num_gpus\na,0,60,1\nb,1507600000,60,1\n")
+    assert load_trace(path).provenance.epoch_s is None
+
+
+def test_a_status_that_a_file_does_not_tell_is_unknown_as_in_any_format(tmp_path):
+    path = tmp_path / "bare.csv"
+    path.write_text("job_id,submit_s,duration_s,num_gpus\na,0,60,1\n")
+    assert load_trace(path).status.tolist() == ["unknown"]

@@ -9,7 +9,7 @@ import numpy as np
 from traces.readers.pai import gang
 from traces.readers.rows import demands
 from traces.reading.reader import Reader, choice
-from traces.reading.spans import spans
+from traces.reading.spans import WITHIN_LOG, spans
 from traces.reading.tally import Tally
 from traces.reading.text import LONGEST_RUN_S, read_table
 from traces.trace import Provenance, Trace
@@ -81,7 +81,7 @@ def read_alibaba_2025(path: Path, *, edges: str = "cut") -> Trace:
     }
     provenance = Provenance(
         source=str(path), format="alibaba-2025", rows_read=len(table), counts=tally.counts, first=tally.first,
-        rule="duration_s = deletion - scheduling" + ", within the log" * (edges == "cut"), window_s=(0.0, last_s),
+        rule="duration_s = deletion - scheduling" + f", {WITHIN_LOG}" * (edges == "cut"), window_s=(0.0, last_s),
         notes=("instances of services, which run until they are replaced: no status",),
     )
     return Trace.from_columns(columns, provenance, rows=table.lines[keep], row_word="line")

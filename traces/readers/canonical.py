@@ -19,8 +19,9 @@ from traces.errors import HetsimError, TraceError, did_you_mean
 from traces.outfile import refuse_existing, written
 from traces.reading.reader import Head, Reader
 from traces.reading.text import read_bytes, read_table
+from traces.reading.times import EARLIEST_S, LATEST_S
 from traces.study.description import described, description, sidecar
-from traces.trace import Trace
+from traces.trace import Provenance, Trace
 
 PARQUET_MAGIC = b"PAR1"
 
@@ -74,6 +75,7 @@ def read_canonical(path: Path) -> Trace:
 
     Only job_id, submit_s, duration_s and num_gpus must be there; others get their default. The rule, counts and
     calendar of the description beside the file are kept; a note says if the content is no longer what was described.
+    Without one, `submit_s` in seconds since 1970 (all from 2000 to 2099) is a calendar in UTC, as a note says.
 
     Raises
     ------
@@ -84,12 +86,22 @@ def read_canonical(path: Path) -> Trace:
     columns, rows = _read_parquet(path) if parquet else _read_csv(path)
     n = len(next(iter(columns.values()), ()))
     about, content = described(path, n)
+    if not sidecar(path).is_file():
+        about = _dated(about, columns.get("submit_s", np.empty(0)))
     trace = Trace.from_columns(columns, about, rows=rows, row_word="row" if parquet else "line")
     if content and content != trace.content_hash():
         changed = f"the content is not what {sidecar(path).name} describes: edited since it was written"
         counts = {**about.counts, "files edited since they were described": 1}
         return replace(trace, provenance=replace(about, notes=(*about.notes, changed), counts=counts))
     return trace
+
+
+def _dated(about: Provenance, submit_s: np.ndarray) -> Provenance:
+    """Without a description, submissions that all are from 2000 to 2099 as POSIX seconds are taken for those."""
+    if len(submit_s) and submit_s.dtype.kind in "if" and submit_s.min() >= EARLIEST_S and submit_s.max() < LATEST_S:
+        note = "submit_s from 2000 to 2099 as seconds since 1970: a calendar, in UTC"
+        return replace(about, epoch_s=0.0, notes=(*about.notes, note))
+    return about
 
 
 def _read_parquet(path: Path) -> tuple[dict[str, np.ndarray], None]:

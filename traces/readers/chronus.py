@@ -12,6 +12,7 @@ from traces.readers.rows import trace_of, with_gpus
 from traces.reading.reader import Reader, SideTable, choice
 from traces.reading.tally import Tally
 from traces.reading.text import LONGEST_RUN_S, Table, read_table
+from traces.reading.times import BY_MINUTES
 from traces.trace import Trace
 
 HEADER = ("job_id", "user", "num_gpu", "submit_time", "model_name", "duration", "expect_time_list", "best_effort")
@@ -67,7 +68,7 @@ def read_chronus(path: Path, *, unit: str = "min") -> Trace:
         "model": table.text("model_name"), "deadline_s": deadline_s, "deadline_kind": _kinds(table, deadline_s),
     }
     tally.rows("best-effort jobs: no deadline", best_effort & (gpus > 0))
-    rule = "duration_s as recorded" + (" (minutes x 60)" if unit == "min" else "")
+    rule = "duration_s as recorded" + (f" {BY_MINUTES}" if unit == "min" else "")
     return trace_of(table, columns, with_gpus(gpus, duration_s, tally), tally, format="chronus", rule=rule)
 
 

@@ -94,10 +94,12 @@ def read_gavel(path: Path, *, throughputs: str = "", gpu_type: str = "v100", unm
                          todo="Check the column order and the rates.")
     columns["deadline_s"] = deadlines(table, columns)
     notes = [f"run times by {source.name}, {gpu_type}"]
-    gpu_s = columns["work_iters"] / np.where(alone > 0, alone, np.inf) * columns["num_gpus"]
+    at_one = columns["work_iters"] / np.where(alone > 0, alone, np.inf)
+    gpu_s = np.where(keep, columns["duration_s"], at_one) * columns["num_gpus"]
     if gpu_s[~keep].any():
-        notes.append(f"dropped jobs are {100 * gpu_s[~keep].sum() / gpu_s.sum():.0f} % of the GPU time at the rate of "
-                     "one GPU (unmeasured=single keeps them)")
+        notes.append(f"dropped jobs are {100 * gpu_s[~keep].sum() / gpu_s.sum():.0f} % of the GPU time, they at the "
+                     "rate of one GPU and the others at their own (unmeasured=single keeps them; with --measured they "
+                     "need --set measured_gaps=linear, too)")
     if len(table) == CUT:
         notes.append(f"exactly {CUT:,} rows: copies of the longer traces are cut there")
     return trace_of(table, columns, keep, tally, format="gavel", notes=tuple(notes), rates="Gavel's throughputs",

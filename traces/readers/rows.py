@@ -71,7 +71,7 @@ def trace_of(
     table: Table, columns: Mapping[str, Any], keep: np.ndarray, tally: Tally, *, format: str,
     rule: str = "duration_s as recorded", notes: tuple[str, ...] = (), **about: Any,
 ) -> Trace:
-    """The rows of a mask as a trace, with its provenance; a file without a status has jobs of status "unknown".
+    """The rows of a mask as a trace, with its provenance; without a status, that of each job is unknown.
 
     Parameters
     ----------
@@ -84,7 +84,6 @@ def trace_of(
         See `Trace.from_columns`.
     """
     kept = np.flatnonzero(keep)
-    columns = {"status": np.full(len(table), "unknown", dtype=object)} | dict(columns)
     provenance = Provenance(source=table.source, format=format, rule=rule, rows_read=len(table),
                             counts=tally.counts, first=tally.first, notes=notes, **about)
     return Trace.from_columns({name: values[kept] for name, values in columns.items()}, provenance,

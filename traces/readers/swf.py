@@ -48,7 +48,9 @@ def read_swf(path: Path, *, gpus: str = "requested", cores_per_gpu: int = 1) -> 
     user (12)                            user
     partition (16)                       vc
     requested memory (10)                memory_gib = it x processors / 2**20: it is in KB of 1,024 bytes a processor
-    CPU time (6), used memory (7), group (13), executable (14), queue (15), preceding job (17), think time (18)
+    preceding job (17), think time (18)  unused: a job comes at its time of submission, whenever the one before it has
+                                         ended; jobs with a preceding job are counted
+    CPU time (6), used memory (7), group (13), executable (14), queue (15)
                                          unused: a group is one of users, not of jobs
     comment UnixStartTime, TimeZoneString   the calendar: POSIX time of submit_s = 0, and the zone of the log; none (a
                                          note says so) where that is before 1990 or after 2099
@@ -89,6 +91,8 @@ def read_swf(path: Path, *, gpus: str = "requested", cores_per_gpu: int = 1) -> 
         tally.rows(f"jobs without {what} dropped", keep & lacks)
         keep &= ~lacks
     tally.rows("zero-length jobs kept", keep & (run_s == 0))
+    tally.rows("jobs that wait for another one by the log (field 17): replayed at their own time of submission",
+               keep & (table.number("preceding", low=-np.inf) > 0))
     num_gpus = np.ceil(processors / cores_per_gpu)
     tally.rows("processors rounded up to whole GPUs", keep & (num_gpus * cores_per_gpu != processors))
     columns = {

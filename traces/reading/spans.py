@@ -8,6 +8,9 @@ import numpy as np
 
 from traces.reading.tally import Tally
 
+WITHIN_LOG = "within the log"
+"""How the rule of a trace says that its reader cut runs to the log: those at its edges are lower bounds."""
+
 
 @dataclass(frozen=True)
 class Spans:

@@ -223,6 +223,7 @@ def read_header(line: str, source: str, required: Sequence[str], delimiter: str 
         raise TraceError("the header is no CSV", where=f"{source}, line 1", got=str(error)) from None
     for name in required:
         if name not in names:
+            check_header_first(line, source)
             raise TraceError(
                 f"column {name!r} is missing", where=f"{source}, line 1", got=", ".join(names)[:200],
                 allowed="a header with " + ", ".join(required),
@@ -232,6 +233,14 @@ def read_header(line: str, source: str, required: Sequence[str], delimiter: str 
             raise TraceError(f"column {name!r} is there twice", where=f"{source}, line 1",
                              got=", ".join(names)[:200], allowed="each column once")
     return names
+
+
+def check_header_first(text: str, source: str) -> None:
+    """Raise a TraceError if a text begins with lines that are comments to other programs: the header comes first."""
+    if text.lstrip("\ufeff").startswith("#"):
+        line = text.split("\n", 1)[0].rstrip("\r")
+        raise TraceError("lines that begin with # stand above the header", where=f"{source}, line 1", got=line[:80],
+                         allowed="the header in the first line", todo="Remove them, or the # before the header.")
 
 
 def parse_rows(

@@ -14,6 +14,8 @@ from traces.errors import TraceError
 FORMAT = "%Y-%m-%d %H:%M:%S"
 #: Words that logs use for a time that they do not have.
 NO_TIME = (None, "", "None", "null", "NULL")
+#: How the rule of a trace says that its reader took minutes and made seconds of them.
+BY_MINUTES = "(minutes x 60)"
 #: POSIX seconds of 2000-01-01 and 2100-01-01: GPU clusters have no jobs outside them.
 EARLIEST_S, LATEST_S = 946_684_800, 4_102_444_800
 

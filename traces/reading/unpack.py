@@ -23,6 +23,12 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 BUFFER_BYTES = 1 << 20
 GZIP = b"\x1f\x8b"
+LFS = b"version https://git-lfs.github.com/spec/"
+PACKED_OTHERWISE = (
+    (b"PK\x03\x04", "a ZIP archive, or a workbook", "unzip, or save the sheet as CSV"), (b"BZh", "bzip2", "bunzip2"),
+    (b"\xfd7zXZ", "xz", "unxz"), (b"(\xb5/\xfd", "zstd", "unzstd"), (b"7z\xbc\xaf", "7-Zip", "7z x"),
+)
+"""How files begin that are packed as we do not read them, what that is, and what unpacks it."""
 _PART = re.compile(r"(.+)\.part([0-9a-z]{2}|\d+)")
 _PACKED = re.compile(r"(.+?)(\.tgz|(\.tar)?(\.gz)?)")
 _opened: ContextVar[dict[Path, None] | None] = ContextVar("opened", default=None)
@@ -132,6 +138,7 @@ class Unpacked:
 
     def __init__(self, path: Path) -> None:
         self._source, self._tar = str(path), None
+        self._names: list[str] = []
         with self._named():
             self._stream = cast(IO[bytes], io.BufferedReader(_Files(parts(path)), BUFFER_BYTES))
             if self._peek(2).startswith(GZIP):
@@ -139,6 +146,7 @@ class Unpacked:
                 self._stream = cast(IO[bytes], io.BufferedReader(inside, BUFFER_BYTES))
             self._inside = self._stream
             block = self._peek(512)
+            self._check_readable(block)
             if (block[257:262] == b"ustar" and b"\0" in block) or block == bytes(512):  # a tar of nothing is zeros
                 self._tar = tarfile.open(fileobj=self._stream, mode="r|", bufsize=BUFFER_BYTES)  # noqa: SIM115
                 self._inside = self._member() or self._refuse("no file in it")
@@ -149,7 +157,7 @@ class Unpacked:
             data = self._inside.read(size)
             if self._tar is not None and (size < 0 or len(data) < size):
                 if self._member() is not None:
-                    self._refuse("more than one file in it")
+                    self._refuse(f"more than one file in it: {self._all_names()}")
                 while self._stream.read(BUFFER_BYTES):  # the checksum of the gzip comes last
                     pass
                 self._tar, self._inside = None, io.BytesIO()
@@ -161,6 +169,17 @@ class Unpacked:
     def __exit__(self, *_: object) -> None:
         self._stream.close()
 
+    def _check_readable(self, block: bytes) -> None:
+        """Refuse what stands for a file, or holds it in a way that is not read, with what to do."""
+        if block.startswith(LFS):
+            raise TraceError("a Git LFS pointer, not the file that it stands for", where=self._source,
+                             got=block[:40].decode("ascii", "replace"), allowed="the file itself",
+                             todo="Fetch it: git lfs pull, in the repository that it is from.")
+        for mark, what, how in PACKED_OTHERWISE:
+            if block.startswith(mark):
+                raise TraceError(f"the file is compressed: {what}", where=self._source, got=block[:8],
+                                 allowed="plain, gzip, or a tar with one file", todo=f"Unpack it first: {how}.")
+
     def _peek(self, size: int) -> bytes:
         return cast(io.BufferedReader, self._stream).peek(size)[:size]
 
@@ -169,8 +188,20 @@ class Unpacked:
         assert self._tar is not None
         while (member := self._tar.next()) is not None:
             if member.isreg() and not Path(member.name).name.startswith("._"):
+                self._names.append(member.name)
                 return self._tar.extractfile(member)
         return None
+
+    def _all_names(self) -> str:
+        """The files of the tar, the first few by name."""
+        while self._member() is not None:
+            pass
+        return ", ".join(self._names[:5]) + (f" and {len(self._names) - 5} more" if len(self._names) > 5 else "")
+
+    def refuse_several(self) -> None:
+        """Raise TraceError if this is a tar with more than one file, which is known once all of it is read."""
+        while self._tar is not None and self.read(BUFFER_BYTES):
+            pass
 
     def _refuse(self, got: str) -> IO[bytes]:
         raise TraceError("the archive is not one table", where=self._source, got=got, allowed="a tar with one file",

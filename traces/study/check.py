@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from traces.reading.tally import FIRST
+from traces.reading.times import BY_MINUTES
 from traces.select import asked_for
 from traces.study.describe import allows
+from traces.study.edges import cut_off
 from traces.trace import Trace
 
 YEAR_S, DAY_S = 366 * 86_400.0, 86_400.0
@@ -86,10 +89,10 @@ def _of_jobs(trace: Trace, longer_than_s: float) -> Iterator[tuple[str, np.ndarr
     same = ("submit_s", "duration_s", "num_gpus", "gpu_milli", "gpu_type", "vc", "user", "status", "model")
     frame = pd.DataFrame({name: getattr(trace, name) for name in same})
     worker = trace.num_gpus // trace.worker_gpus
-    known = ~np.isnan(trace.estimate_s)
+    known, begun = ~np.isnan(trace.estimate_s), cut_off(trace)[0]
     yield "zero-length jobs", trace.duration_s == 0
-    yield "jobs that share their second of submission", frame["submit_s"].duplicated(keep=False).to_numpy()
-    yield "jobs equal to an earlier one in all but the id", frame.duplicated().to_numpy()
+    yield "jobs that share their second of submission", _again(frame[["submit_s"]], begun, keep=False)
+    yield "jobs equal to an earlier one in all but the id", _again(frame, begun)
     yield f"jobs longer than {longer_than_s:g} s: is the unit seconds?", trace.duration_s > longer_than_s
     yield "jobs submitted before time 0", trace.submit_s < 0
     yield "jobs on a fraction of a GPU", trace.gpu_milli < 1000
@@ -103,12 +106,19 @@ def _of_jobs(trace: Trace, longer_than_s: float) -> Iterator[tuple[str, np.ndarr
                trace.deadline_s < trace.submit_s + trace.duration_s)
 
 
+def _again(frame: pd.DataFrame, begun: np.ndarray, keep: Literal["first", False] = "first") -> np.ndarray:
+    """Rows that are there more than once; those that the reader brought to the begin of the log share that anyway."""
+    again = np.zeros(len(frame), dtype=bool)
+    again[~begun] = frame[~begun].duplicated(keep=keep).to_numpy()
+    return again
+
+
 def _of_columns(trace: Trace) -> Iterator[tuple[str, np.ndarray]]:
     """Cells that are empty though others are not, and names that other tools take for empty cells."""
     yield "jobs without a user", _lacking(trace.user != "")
     yield "jobs without a virtual cluster", _lacking(trace.vc != "")
     yield "jobs without a model", _lacking(trace.model != "")
-    yield "jobs without a recorded wait", _lacking(~np.isnan(trace.wait_s))
+    yield "jobs without a recorded wait", _lacking(~np.isnan(trace.wait_s)) & ~cut_off(trace)[0]
     for word, name in (("job_id", "id"), ("user", "user"), ("vc", "virtual cluster")):
         cells = getattr(trace, word)
         strange = {cell for cell in set(cells.tolist()) if cell and cell.strip().lower() in MISSING_WORDS}
@@ -119,10 +129,13 @@ def _of_columns(trace: Trace) -> Iterator[tuple[str, np.ndarray]]:
 def _of_the_whole(trace: Trace) -> Iterator[tuple[str, np.ndarray]]:
     """What only all jobs together show: a unit that is not seconds, and a hole in the log."""
     every = np.full(len(trace), len(trace) >= FEW)
-    whole_minutes = bool((trace.duration_s % 60 == 0).all()) and bool((trace.duration_s > 0).any())
+    whole_minutes = bool((trace.duration_s % 60 == 0).all() and (trace.duration_s > 0).any()) \
+        and BY_MINUTES not in trace.provenance.rule
     yield "jobs, all of whole minutes: was the unit minutes?", every & whole_minutes
+    begun, going = cut_off(trace)
+    whole_s = trace.duration_s[~(begun | going)]
     yield ("jobs, half of them longer than ten days: is the unit milliseconds?",
-           every & (np.median(trace.duration_s) > 10 * DAY_S))
+           every & (len(whole_s) > 0 and np.median(whole_s) > 10 * DAY_S))
     gaps = np.diff(trace.submit_s)
     hole = np.zeros(len(trace), dtype=bool)
     if len(gaps):

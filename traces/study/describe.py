@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from traces.offered_load import demand_gpu_s, offered_load, span_s
+from traces.offered_load import demand_gpu_s, loaded_s, offered_load, span_s
 from traces.reading.times import zone
 from traces.study.edges import edges, gpus_in_use
 from traces.trace import Trace
@@ -28,7 +28,7 @@ def describe(trace: Trace, gpus_by_type: Mapping[str, int] | None = None, *, top
     ----------
     gpus_by_type : mapping of GPU type to number of GPUs, optional
         The cluster it is meant for; with it, offered load (GPU time asked for / GPU time there is over
-        `span_s`) in all and by type. A job of one type counts there; a job of several or any counts in each
+        `loaded_s`) in all and by type. A job of one type counts there; a job of several or any counts in each
         by the share of these GPUs that the type has.
     top : int
         Users that get a row of their own.
@@ -86,7 +86,7 @@ def load_by_type(trace: Trace, gpus_by_type: Mapping[str, int]) -> dict[str, Any
     """
     names = list(gpus_by_type)
     gpus = np.array([gpus_by_type[n] for n in names], dtype=float)
-    span = span_s(trace)
+    span = loaded_s(trace)
     asked = np.zeros(len(names))
     without = 0.0
     demand = pd.Series(demand_gpu_s(trace)).groupby(trace.gpu_type).sum()

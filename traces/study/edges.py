@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from traces.reading.spans import WITHIN_LOG
 from traces.select import asked_for
 from traces.trace import Trace
 
@@ -32,20 +33,21 @@ def edges(trace: Trace, demand_gpu_s: np.ndarray) -> dict[str, Any]:
     Returns
     -------
     dict
-        begin_s, end_s, known (whether the log says so); submitted_before: jobs; end_after: jobs that end after the end,
-        gpu_share (their part of all GPU time), beyond_share (the part after the end); unknown_status: jobs; late: a row
-        for each run time X at the quantiles `REACH`: within_s (X), jobs (submitted in the last X), longer (how many of
-        them run longer than X), expected (how many would, if they were like those submitted before, of which there must
-        be `ENOUGH`; none where jobs were chosen, since the end is then the user's), missing
-        (expected - longer where it is more than three standard deviations, sqrt(expected), else 0); fill: GPUs that run
-        in the first `FILL` of the time of submissions over those in the rest (1: the cluster was as full as later;
-        None: nothing runs).
+        begin_s, end_s, known (whether the log says so); submitted_before: jobs; cut: jobs that the reader cut to the
+        log, at its begin and at its end (`cut_off`); end_after: jobs that end after the end, gpu_share (their part of
+        all GPU time), beyond_share (the part after the end); unknown_status: jobs; late: a row for each run time X at
+        the quantiles `REACH`: within_s (X), jobs (submitted in the last X), longer (how many of them run longer than
+        X), expected (how many would, if they were like those submitted before, of which there must be `ENOUGH`; none
+        where jobs were chosen, since the end is then the user's), missing (expected - longer - others that were cut at
+        the end, where it is more than three standard deviations, sqrt(expected), else 0); fill: GPUs that run in the
+        first `FILL` of the time of submissions over those in the rest (1: the cluster was as full as later; None:
+        nothing runs).
     """
     about, submit_s = trace.provenance, trace.submit_s
     begin_s, end_s = about.window_s or (float(submit_s[0]), float(submit_s[-1]))
     starts_s = submit_s + np.nan_to_num(trace.wait_s)
     ends_s = starts_s + trace.duration_s
-    total = float(demand_gpu_s.sum())
+    total, (begun, going) = float(demand_gpu_s.sum()), cut_off(trace)
     after = ends_s > end_s
     with np.errstate(invalid="ignore", divide="ignore"):
         part = np.where(trace.duration_s > 0, np.clip(ends_s - end_s, 0, trace.duration_s) / trace.duration_s, 0.0)
@@ -57,9 +59,24 @@ def edges(trace: Trace, demand_gpu_s: np.ndarray) -> dict[str, Any]:
             "beyond_share": float((demand_gpu_s * part).sum()) / total if total > 0 else 0.0,
         },
         "unknown_status": int((trace.status == "unknown").sum()),
-        "late": [] if any(asked_for(what) for what in about.counts) else _late(submit_s, trace.duration_s, end_s),
+        "cut": {"begin": int(begun.sum()), "end": int(going.sum())},
+        "late": [] if any(asked_for(what) for what in about.counts) else _late(trace, end_s, going),
         "fill": _fill(starts_s, ends_s, trace.num_gpus * trace.gpu_milli / 1000.0, submit_s),
     }
+
+
+def cut_off(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Masks of the jobs whose run the reader cut to the log, as `Provenance.rule` says: at its begin, and at its end.
+
+    The first are there from the first instant, and no wait is known; the others go on at the last. How long they run
+    is then a lower bound.
+    """
+    about = trace.provenance
+    if about.window_s is None or WITHIN_LOG not in about.rule:
+        return np.zeros(len(trace), dtype=bool), np.zeros(len(trace), dtype=bool)
+    begin_s, end_s = about.window_s
+    ends_s = trace.submit_s + np.nan_to_num(trace.wait_s) + trace.duration_s
+    return (trace.submit_s == begin_s) & np.isnan(trace.wait_s), np.isclose(ends_s, end_s, rtol=0, atol=1e-3)
 
 
 def gpus_in_use(starts_s: np.ndarray, ends_s: np.ndarray, gpus: np.ndarray, bounds_s: np.ndarray) -> np.ndarray:
@@ -81,8 +98,8 @@ def _integral(times_s: np.ndarray, gpus: np.ndarray, at_s: np.ndarray) -> np.nda
     return area
 
 
-def _late(submit_s: np.ndarray, duration_s: np.ndarray, end_s: float) -> list[dict[str, float]]:
-    rows = []
+def _late(trace: Trace, end_s: float, going: np.ndarray) -> list[dict[str, float]]:
+    submit_s, duration_s, rows = trace.submit_s, trace.duration_s, []
     for reach_s in np.unique(np.quantile(duration_s, REACH)):
         late = submit_s > end_s - reach_s
         before = int((~late).sum())
@@ -90,7 +107,7 @@ def _late(submit_s: np.ndarray, duration_s: np.ndarray, end_s: float) -> list[di
             continue
         longer = int((duration_s[late] > reach_s).sum())
         expected = float((duration_s[~late] > reach_s).mean()) * int(late.sum())
-        short = expected - longer
+        short = expected - longer - int((going & late & (duration_s <= reach_s)).sum())
         rows.append({
             "within_s": float(reach_s), "jobs": int(late.sum()), "longer": longer, "expected": expected,
             "missing": short if short > 3 * np.sqrt(expected) else 0.0,

@@ -95,8 +95,12 @@ def _edges(summary: Mapping[str, Any]) -> Iterator[str]:
         if row["missing"]:
             yield _line("edges", f"about {row['missing']:,.0f} runs over {row['within_s']:,.0f} s are missing among "
                                  f"the last {row['jobs']:,} jobs: {row['longer']:,}, not {row['expected']:,.0f}")
+    if any(found["cut"].values()):
+        yield _line("edges", f"as read, cut to the log: {found['cut']['begin']:,} jobs at its begin, "
+                             f"{found['cut']['end']:,} at its end; they run longer than that")
     unknown = "" if found["known"] else "; when the log begins and ends is not recorded"
-    yield _line("edges", f"not known: jobs that ran when the log began, and are not in it{unknown}")
+    if not found["cut"]["begin"]:
+        yield _line("edges", f"not known: jobs that ran when the log began, and are not in it{unknown}")
 
 
 def _load(summary: Mapping[str, Any]) -> Iterator[str]:
