@@ -83,6 +83,43 @@ def test_easy_gives_one_promise_only() -> None:
     assert schedule(trace, FOUR, "easy") == [("0", 0, 10), ("3", 3, 10), ("1", 10, 30), ("2", 30, 35)]
 
 
+def test_r2_01_easy_keeps_no_gpu_for_a_head_that_only_its_quota_keeps_waiting() -> None:
+    """Quota 1 of `a`: job 1 starts at 100 whatever job 2 does on the other GPU, be it brief or long."""
+    two = nodes(("V100", 1, 2))
+    for run_s in (10, 1000):
+        trace = jobs([(0, 100, 1), (1, 10, 1), (2, run_s, 1)], vc=["a", "a", "b"])
+        assert sorted(schedule(trace, two, "easy", quotas={"a": 1})) == [
+            ("0", 0, 100), ("1", 100, 110), ("2", 2, 2 + run_s)]
+
+
+def test_easy_keeps_the_quota_that_it_has_promised() -> None:
+    """Job 1 is promised both GPUs of `a`'s quota at 100. Job 2, of `a` too, would hold one of them until 502."""
+    trace = jobs([(0, 100, 1), (1, 10, 2), (2, 500, 1), (3, 90, 1)], vc=["a"] * 4)
+    assert schedule(trace, FOUR, "easy", quotas={"a": 2}) == [
+        ("0", 0, 100), ("3", 3, 93), ("1", 100, 110), ("2", 110, 610)]
+
+
+def test_r2_05_easy_keeps_no_gpu_for_a_head_that_cannot_lie_there() -> None:
+    """Job 2 wants two GPUs of one node: there are none before 100, on node 1, so job 3 may have the one on node 0."""
+    cluster = nodes(("V100", 2, 4))
+    for run_s in (10, 5000):
+        trace = jobs([(0, 1000, 3), (0, 100, 3), (1, 50, 2), (2, run_s, 1)], worker_gpus=[3, 3, 2, 1])
+        result = by_job(run(trace, cluster, "easy"))
+        assert result["first_start_s"].tolist() == [0, 0, 100, 2]
+
+
+def test_easy_keeps_no_gpu_for_a_head_of_another_type() -> None:
+    """Both jobs that follow find a T4; the head waits for the V100."""
+    trace = jobs([(0, 100, 1), (1, 10, 1), (2, 500, 1)], gpu_type=["V100", "V100", "T4"])
+    assert by_job(run(trace, nodes(("V100", 1, 1), ("T4", 1, 1)), "easy"))["first_start_s"].tolist() == [0, 100, 2]
+
+
+def test_easy_promises_other_gpus_where_that_lets_a_job_in() -> None:
+    """At 7 the head, three GPUs at 100, would take GPUs 0 to 2 by number; GPUs 2 and 3 and one of 0 and 1 do, too."""
+    trace = jobs([(0, 5, 2), (0, 100, 2), (6, 10, 3), (7, 1000, 1), (8, 1000, 1)])
+    assert by_job(run(trace, FOUR, "easy"))["first_start_s"].tolist() == [0, 0, 100, 7, 110]
+
+
 # -- with preemption -----------------------------------------------------------------------------------------
 
 
