@@ -28,6 +28,7 @@ class Las(Preemptive):
         # A wake-up lies where a quantum is full, up to rounding: a millionth must not cost another round.
         return np.floor(attained / self.quantum_s * (1.0 + 2e-6))
 
-    def wake_s(self, view: View, running: np.ndarray, waiting_key: float) -> float:
-        """When the first running job has had so much that the best waiting one comes before it."""
-        return view.now_s + view.reach_s((waiting_key + 1.0) * self.quantum_s, running, self.by == "gpu-time")
+    def wake_s(self, view: View, running: np.ndarray, bar: np.ndarray) -> float | None:
+        """When the first running job has had so much that a waiting one comes before it."""
+        then_s = view.now_s + view.reach_s((bar + 1.0) * self.quantum_s, running, self.by == "gpu-time")
+        return then_s if then_s < np.inf else None

@@ -218,3 +218,28 @@ def test_a_preempted_job_may_move_to_gpus_that_are_left() -> None:
     result = run(trace, two, "srtf")
     assert by_job(result)["end_s"].tolist() == [100, 90, 20, 30]
     assert set(segments(result)["end_reason"]) == {"done"}  # the free node serves: nobody is disturbed
+
+
+@pytest.mark.parametrize(("policy", "settings"), [
+    ("las", {"quantum_s": 10}), ("las", {"quantum_s": 10, "ties": "previous"}),
+    ("las", {"quantum_s": 10, "by": "time"}), ("tiresias", {"queue_limits": "10,20,30,40"}),
+])
+def test_turns_on_one_type_do_not_depend_on_who_waits_for_another(policy: str, settings: dict[str, Any]) -> None:
+    """Jobs 2 and 3 take turns on the T4; jobs 0 and 1, who come later and have had less, wait for the V100."""
+    pair, others = [(0.0, 40.0, 1), (0.0, 40.0, 1)], [(25.0, 100.0, 1), (25.0, 100.0, 1)]
+    cluster = nodes(("V100", 1, 1), ("T4", 1, 1))
+
+    def turns(rows: list[tuple[float, float, int]], gpu_type: list[str]) -> list[tuple[float, float]]:
+        table = segments(run(jobs(rows, gpu_type=gpu_type), cluster, policy, settings))
+        ours = table[table["job_id"].isin(["0", "1"])]
+        return list(zip(ours["begin_s"], ours["end_s"], strict=True))
+
+    assert turns(pair + others, ["T4"] * 2 + ["V100"] * 2) == turns(pair, ["T4"] * 2)
+
+
+def test_las_turns_of_wide_gangs_go_on_while_new_jobs_contend_for_another_type() -> None:
+    """Quantum 7,200 GPU-s: 100 T4 change hands at 72 s and then every 144 s, whatever waits for the one V100."""
+    trace = jobs([(0, 720, 100), (0, 720, 100), (100, 9000, 1), (100, 9000, 1)], gpu_type=["T4"] * 2 + ["V100"] * 2)
+    table = segments(run(trace, nodes(("V100", 1, 1), ("T4", 1, 100)), "las", {"quantum_s": 7200}))
+    turns = table[table["job_id"].isin(["0", "1"])]["begin_s"].tolist()
+    assert turns == [0, 72, 216, 360, 504, 648, 792, 936, 1080, 1224, 1368]
