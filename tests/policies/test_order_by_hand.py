@@ -29,6 +29,16 @@ def test_fifo_blocks_behind_its_head_and_fifo_skip_does_not() -> None:
     assert schedule(trace, FOUR, "fifo-skip") == [("0", 0, 100), ("2", 2, 12), ("1", 100, 110)]
 
 
+@pytest.mark.parametrize(("policy", "begin_s"), [("fifo", 1000), ("capacity", 2), ("easy", 2)])
+def test_r2_04_one_queue_blocks_all_tenants_and_types_and_a_queue_each_does_not(policy: str, begin_s: float) -> None:
+    """Job 1 waits for its tenant's quota, or for a T4; job 2, of another tenant and type, only where it stands behind."""
+    quota = jobs([(0, 1000, 1), (1, 100, 1), (2, 50, 1)], vc=["a", "a", "b"])
+    assert by_job(run(quota, FOUR, policy, quotas={"a": 1}))["first_start_s"].tolist() == [0, 1000, begin_s]
+    types = jobs([(0, 1000, 4), (1, 100, 4), (2, 50, 2)], gpu_type=["T4", "T4", "V100"], vc=["a", "a", "b"])
+    cluster = nodes(("V100", 1, 4), ("T4", 1, 4))
+    assert by_job(run(types, cluster, policy))["first_start_s"].tolist() == [0, 1000, begin_s]
+
+
 def test_fifo_skip_may_starve_a_wide_job() -> None:
     """Two 1-GPU jobs that overlap keep the 2-GPU job out, as long as others like them follow."""
     trace = jobs([(0, 10, 1), (1, 10, 2), (5, 10, 1), (10, 10, 1), (15, 10, 1)])
