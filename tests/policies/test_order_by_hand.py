@@ -31,7 +31,7 @@ def test_fifo_blocks_behind_its_head_and_fifo_skip_does_not() -> None:
 
 @pytest.mark.parametrize(("policy", "begin_s"), [("fifo", 1000), ("capacity", 2), ("easy", 2)])
 def test_r2_04_one_queue_blocks_all_tenants_and_types_and_a_queue_each_does_not(policy: str, begin_s: float) -> None:
-    """Job 1 waits for its tenant's quota, or for a T4; job 2, of another tenant and type, only where it stands behind."""
+    """Job 1 waits for its tenant's quota, or a T4; job 2, of another tenant and type, behind it only in one queue."""
     quota = jobs([(0, 1000, 1), (1, 100, 1), (2, 50, 1)], vc=["a", "a", "b"])
     assert by_job(run(quota, FOUR, policy, quotas={"a": 1}))["first_start_s"].tolist() == [0, 1000, begin_s]
     types = jobs([(0, 1000, 4), (1, 100, 4), (2, 50, 2)], gpu_type=["T4", "T4", "V100"], vc=["a", "a", "b"])
@@ -253,3 +253,16 @@ def test_las_turns_of_wide_gangs_go_on_while_new_jobs_contend_for_another_type()
     table = segments(run(trace, nodes(("V100", 1, 1), ("T4", 1, 100)), "las", {"quantum_s": 7200}))
     turns = table[table["job_id"].isin(["0", "1"])]["begin_s"].tolist()
     assert turns == [0, 72, 216, 360, 504, 648, 792, 936, 1080, 1224, 1368]
+
+
+def test_las_gives_wide_gangs_turns_that_are_worth_their_restart() -> None:
+    """128 GPUs for 10 h each, 30 s a restart: turns of 11 quanta, 309.375 s, not of one, 28.125 s."""
+    trace, cluster = jobs([(0, 36_000, 128), (0, 36_000, 128)]), nodes(("V100", 16, 8))
+    table = segments(run(trace, cluster, "las", preemption_overhead_s=30.0))
+    assert table["begin_s"].tolist()[:3] == [0, 309.375, 3 * 309.375]
+    held_s = (table["end_s"] - table["begin_s"]).sum()
+    assert held_s < 1.1 * 72_000
+    short = segments(run(trace, cluster, "las", {"turn_restarts": 0}, preemption_overhead_s=30.0))
+    assert short["begin_s"].tolist()[:3] == [0, 28.125, 3 * 28.125]
+    one = jobs([(0, 7200, 1), (0, 7200, 1)])
+    assert schedule(one, ONE, "las", preemption_overhead_s=30.0)[0] == ("0", 0, 3600)
