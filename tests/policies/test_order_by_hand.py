@@ -65,6 +65,15 @@ def test_equal_keys_go_in_submit_order_then_by_id() -> None:
     assert order == [str(i) for i in range(12)]  # job 9 before job 10: shortlex, not text order
 
 
+@pytest.mark.parametrize("placement", ["count", "first-fit", "best-fit", "consolidate"])
+def test_two_workers_of_three_gpus_lie_on_nodes_of_four_and_three(placement: str) -> None:
+    """Each node holds one worker: 4 GPUs are no larger than 3 to it."""
+    trace = jobs([(0, 10, 6), (0, 10, 9)], worker_gpus=[3, 3])
+    table = segments(run(trace, nodes(("V100", 1, 4), ("V100", 2, 3)), "fifo", {"placement": placement}))
+    assert table["begin_s"].tolist() == [0, 10]
+    assert np.bincount(np.searchsorted([4, 7, 10], table["gpu_ids"].tolist()[1], side="right")).tolist() == [3, 3, 3]
+
+
 # -- EASY ----------------------------------------------------------------------------------------------------
 
 
