@@ -38,16 +38,18 @@ class Preemptive(Placing):
         super().prepare(view)
         self._rank = np.full(len(view.jobs), np.inf)
         rows = self._found[0]
-        self._chosen = np.empty_like(rows), np.empty(2 * rows.size, dtype=np.int32), np.zeros(4)
+        most = 2 * rows.size
+        self._chosen = np.empty_like(rows), np.empty(most, dtype=np.int32), np.empty(most), np.zeros(3)
 
     @abstractmethod
     def key(self, view: View, rows: np.ndarray) -> np.ndarray:
         """Priority, smallest first. A waiting job's key must not change; a running one's may."""
 
-    def wake_s(self, view: View, running: np.ndarray, waiting_key: float) -> float | None:
+    def wake_s(self, view: View, running: np.ndarray, bar: np.ndarray) -> float | None:
         """When to decide again although nothing happens (keys of running jobs change with time).
 
-        `running` are the rows that run from now on, `waiting_key` the smallest key among those that wait from now on.
+        `running` are the rows that run from now on, `bar` of each the smallest key, not below its own, of a job that
+        waits from now on: when its key rises above that, it may have to yield (inf: never).
         """
         return None
 
@@ -62,33 +64,38 @@ class Preemptive(Placing):
         return self.choose(view, running[order], run_key[order], queue, queue_key)
 
     def choose(
-        self, view: View, run: np.ndarray, run_key: np.ndarray, queue: np.ndarray, queue_key: np.ndarray
+        self, view: View, run: np.ndarray, run_key: np.ndarray, queue: np.ndarray, queue_key: np.ndarray,
+        keys: np.ndarray | None = None,
     ) -> Decision:
-        """Decide between running and waiting jobs, both in the order of their keys."""
+        """Decide between running and waiting jobs, both in the order of their keys (or of their ranks in `keys`)."""
         queues = run, run_key, queue, queue_key
         count = select(
             *queues, self.replace == "keep", RULES[self.placement], view.held, *view.scratch().arrays, self._found,
             self._chosen,
         )  # fmt: skip
-        stopped, goes_on, totals = self._chosen
-        stops, going, moves, waiting_key = totals.tolist()
-        decision = Decision(start=self._placements(count), stop=stopped[: int(stops)].tolist())
+        stopped, goes_on, bars, totals = self._chosen
+        stops, going, moves = (int(total) for total in totals.tolist())
+        decision = Decision(start=self._placements(count), stop=stopped[:stops].tolist())
         if moves:
             decision.move = [p for p in decision.start if view.slot_n[p[0]]]
             decision.start = [p for p in decision.start if not view.slot_n[p[0]]]
-        if waiting_key < np.inf and going:
-            decision.wake_s = self.wake_s(view, goes_on[: int(going)], waiting_key)
+        if going and len(decision.start) < queue.size + stops:  # else nobody waits
+            bar = bars[:going]
+            if keys is not None:
+                bar = np.append(keys, np.inf)[np.minimum(bar, keys.size).astype(np.int64)]
+            decision.wake_s = self.wake_s(view, goes_on[:going], bar)
         return self.never_fits(view, decision)
 
     def _decide_stably(self, view: View, running: np.ndarray, run_key: np.ndarray) -> Decision:
         """The same with ties in the order of the decision before: one stable sort, as of a list that stays."""
         rows = np.concatenate((running, view.queued))
-        order = np.lexsort((rows, self._rank[rows], np.concatenate((run_key, view.queued_key))))
+        keys = np.concatenate((run_key, view.queued_key))
+        order = np.lexsort((rows, self._rank[rows], keys))
         self._rank[rows[order]] = np.arange(rows.size)
-        return self.choose_ranked(view, rows[order])
+        return self.choose_ranked(view, rows[order], keys[order])
 
-    def choose_ranked(self, view: View, rows: np.ndarray) -> Decision:
-        """Decide by an order of all jobs, running and waiting, that the policy made itself."""
+    def choose_ranked(self, view: View, rows: np.ndarray, keys: np.ndarray | None = None) -> Decision:
+        """Decide by an order of all jobs, running and waiting, that the policy made itself; `keys`: what it goes by."""
         runs = view.slot_n[rows] > 0
         rank = np.arange(rows.size, dtype=np.float64)
-        return self.choose(view, rows[runs], rank[runs], rows[~runs], rank[~runs])
+        return self.choose(view, rows[runs], rank[runs], rows[~runs], rank[~runs], keys)

@@ -9,7 +9,7 @@ import numpy as np
 
 from policies.mechanisms import Ordered, nothing_to_do
 from sim.api import Decision, Scratch, View
-from sim.kernels.admit import admit, backfill
+from sim.kernels.admit import admit, backfill, promise
 from sim.kernels.placement import RULES
 
 
@@ -17,10 +17,10 @@ from sim.kernels.placement import RULES
 class Easy(Ordered):
     """EASY backfilling (Lifka 1995; Mu'alem and Feitelson, TPDS 2001) on believed run times.
 
-    The first job that does not fit is promised its GPUs at the earliest time at which, by the believed ends of the
-    running jobs, enough GPUs of one of its types are free (a count: the placement rule may still make it wait). A later
-    job may start now if it ends by that time, or takes only GPUs that the promise leaves. A job of unknown run time
-    is never taken for a brief one.
+    The first job that does not fit is promised a place: the running jobs give back what they hold in the order of their
+    believed ends, until the placement rule finds one for it within its quota. A later job may start now if it ends by
+    that time, or takes only GPUs that leave such a place. Where no end brings a place (its quota, or the nodes that
+    are there, do not hold it), nothing is kept for it. A job of unknown run time is never taken for a brief one.
     """
 
     needs_estimates: ClassVar[bool] = True
@@ -33,44 +33,24 @@ class Easy(Ordered):
         starts = self._placements(count)
         rest = view.queued[count:]
         if rest.size > 1 and (scratch.milli > 0).any():
-            rows = np.concatenate((view.running, np.array([row for row, _ in starts], dtype=np.int32)))
-            promise = self._promise(view, int(rest[0]), rows, dict(starts), scratch)
-            belief = view.now_s, view.estimate_s, view.served_s
-            starts += self._placements(backfill(rest[1:], belief, promise, rule, *scratch.arrays, self._found))
+            head, later = int(rest[0]), scratch.copy()
+            shadow_s, promised = self._promise(view, head, count, later)
+            belief = view.now_s, shadow_s, view.estimate_s, view.served_s
+            then = later.vc_left, later.state
+            starts += self._placements(
+                backfill(rest[1:], belief, head, promised, rule, *scratch.arrays, *then, self._found)
+            )
         return self.never_fits(view, Decision(start=starts))
 
-    def _promise(
-        self, view: View, head: int, rows: np.ndarray, starts: dict, scratch: Scratch
-    ) -> tuple[int, float, int]:
-        """Type, time and spare milli-GPUs of the head job's promise."""
+    def _promise(self, view: View, head: int, count: int, later: Scratch) -> tuple[float, np.ndarray]:
+        """Time and GPUs of the head's promise (-1: none), beside `count` starts; `later` becomes what is free then."""
+        rows = np.concatenate((view.running, self._found[0][:count]))
         speed = np.where(view.speed[rows] > 0, view.speed[rows], 1.0)
         ends_s = view.now_s + np.fmin(view.remaining_s(rows), np.inf) / speed
-        milli = np.rint(view.jobs.gpus[rows] * 1000).astype(np.int64)
-        closed = scratch.milli < 0
-        if closed.any():  # what is given back on a closed GPU is for nobody
-            lost = np.array([closed[view.gpus_of(row)].sum() for row in rows.tolist()], dtype=np.int64)
-            milli -= lost * view.jobs.gpu_milli[rows]
-        gpu_type = view.cluster.gpu_type
-        first = np.array(
-            [starts[r].gpus[0] if r in starts else view.slots[view.slot_at[r]] for r in rows.tolist()], dtype=np.int64
+        order = np.argsort(ends_s, kind="stable")
+        promised = np.empty(view.jobs.num_gpus[head], dtype=np.int32)
+        found = self._found
+        shadow_s = promise(
+            head, rows, ends_s, order, count, RULES[self.placement], view.held, *later.arrays, found, promised
         )
-        need, free = int(np.rint(view.jobs.gpus[head] * 1000)), scratch.type_milli().tolist()
-        best = (0, np.inf, 0)
-        for t in range(len(view.cluster.types)):
-            if not int(view.jobs.types[head]) >> t & 1:
-                continue
-            here = np.flatnonzero(gpu_type[first] == t) if rows.size else np.empty(0, dtype=np.int64)
-            order = here[np.argsort(ends_s[here], kind="stable")]
-            total = free[t] + np.cumsum(milli[order])
-            enough = np.flatnonzero(total >= need)
-            if free[t] >= need:  # enough in number, but not in one place
-                found = (t, float(view.now_s), free[t] - need)
-            elif enough.size:
-                at = float(ends_s[order[enough[0]]])
-                by_then = total[np.flatnonzero(ends_s[order] <= at)[-1]]
-                found = (t, at, int(by_then) - need)
-            else:
-                continue
-            if found[1] < best[1]:
-                best = found
-        return best
+        return shadow_s, promised

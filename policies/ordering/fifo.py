@@ -10,6 +10,10 @@ from policies.mechanisms import Ordered
 
 @dataclass
 class Fifo(Ordered):
-    """First in, first out, with head-of-line blocking: the default of YARN and of most papers' baselines."""
+    """First in, first out, with head-of-line blocking, in one queue: the baseline of most papers.
+
+    All virtual clusters and GPU types stand in it: a job that its quota or its type keeps waiting blocks those of
+    others. A queue for each virtual cluster, as YARN, Philly and Kueue have, is `capacity` (with plain quotas, too).
+    """
 
     skip: ClassVar[bool] = False

@@ -63,11 +63,14 @@ class Tiresias(Preemptive):
         service = self._executed_s(view, rows) * self._gang(view, rows)
         return np.searchsorted(self._limits, service * (1 + 1e-12), side="right").astype(np.float64)
 
-    def wake_s(self, view: View, running: np.ndarray, waiting_key: float) -> float | None:
-        """When the first running job falls below the best waiting one, or a waiting one rises."""
+    def wake_s(self, view: View, running: np.ndarray, bar: np.ndarray) -> float | None:
+        """When the first running job falls below a waiting one, or a waiting one rises."""
         times = []
-        if waiting_key < len(self._limits):
-            lacking = self._limits[int(waiting_key)] / self._gang(view, running) - self._executed_s(view, running)
+        falls = np.flatnonzero(bar < len(self._limits))  # out of the last queue nobody falls
+        if falls.size:
+            those = running[falls]
+            limit = self._limits[bar[falls].astype(np.int64)]
+            lacking = limit / self._gang(view, those) - self._executed_s(view, those)
             later = lacking[lacking > 1e-9]
             if later.size:
                 times.append(float(view.now_s + later.min()))

@@ -73,7 +73,8 @@ def make_view(
         estimate_s=estimate_s if policy.needs_estimates else None,
         preemption_overhead_s=config.preemption_overhead_s,
         throughput=Throughput(
-            performance, cluster, trace.model.tolist(), trace.batch_size.tolist(), trace.gpu_milli.tolist()
+            performance, cluster, trace.model.tolist(), trace.batch_size.tolist(), trace.gpu_milli.tolist(),
+            config.sharing == "spatial",
         ) if policy.needs_throughput else None,
         reference_rate=truth.reference_rate if policy.needs_throughput else None,
         tenants=None if tenants is None else tenants.reading(),

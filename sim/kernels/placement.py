@@ -7,7 +7,8 @@ to look. What `state` and `shape` hold is said in `sim.kernels.ledger`.
 ==============  ==================================================================================================
 `COUNT`         only the number of free GPUs counts: lowest nodes first, the gang may lie anywhere
 `FIRST_FIT`     one node that holds the gang, lowest first; a gang wider than a node takes floor(g/G) idle nodes of
-                the largest size G and the first node that fits the rest
+                the largest size G and the first node that fits the rest (sizes in whole workers: 4 and 3 GPUs hold
+                one worker of 3 each)
 `BEST_FIT`      the same, with the node that has the fewest free GPUs among those that fit
 `CONSOLIDATE`   as `BEST_FIT`; where that fails, spread over the fewest nodes instead of waiting
 ==============  ==================================================================================================
@@ -96,7 +97,8 @@ def _whole(rule, t, need, worker, state, shape, out, start):
         if chunk > 0:
             if rest > size:
                 for node in range(node_type.size):
-                    if rest >= chunk and node_type[node] == t and node_gpus[node] == size and idle[node] == size:
+                    full = node_gpus[node]
+                    if rest >= chunk and node_type[node] == t and full - full % worker == chunk and idle[node] == full:
                         at = take_from_node(node, chunk, state, shape, out, at)
                         rest -= chunk
             if rest == 0:

@@ -26,18 +26,20 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
 
     A waiting job takes GPUs that are free before it takes any from running jobs, and then those of the worst.
 
-    `vc_left` and `state` are scratch. Moved and started jobs go to `found`. `chosen` is stops, goes_on, totals: rows
-    that must stop, those that run from now on, and how many stop, how many run on, how many of the placed ones move,
-    and the smallest key among those that wait from now on (inf: none). Returns how many are placed.
+    `vc_left` and `state` are scratch. Moved and started jobs go to `found`. `chosen` is stops, goes_on, bars, totals:
+    rows that must stop, those that run from now on, for each of these the smallest key, not below its own, of one that
+    waits from now on (inf: none; once its key is above that, the choice may be another), and how many stop, how many
+    run on, and how many of the placed ones move. Returns how many are placed.
     """
     slots, slot_at, slot_n = held
     num_gpus, gpu_milli, worker_gpus, types, vc = gangs
     free, idle, type_idle = state
     _, node_type, _, gpu_node = shape
     rows, ends, out = found
-    stops, goes_on, totals = chosen
+    stops, goes_on, bars, totals = chosen
     fate = np.zeros(run.size, dtype=np.int8)
-    first_waiting, moves = -1, 0
+    moves = 0
+    waiting, waits = np.empty(run.size + queue.size + 1), 0  # keys of those who wait, ascending, each once
     # The hot loops below are written out: in a compiled loop, a call with arrays costs ten times what such a call does.
     # A (`state`): what is left to give to jobs in order of their keys.
     # B (`state_b`): the part of A that no undecided running job holds, max(0, A - undecided).
@@ -116,8 +118,10 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
             else:
                 end = place(rule, need, milli, worker_gpus[row], types[row], state, shape, out, at)
         if end < 0:
-            if not from_run and first_waiting < 0:
-                first_waiting = q - 1
+            key = run_key[i - 1] if from_run else queue_key[q - 1]
+            if waits == 0 or waiting[waits - 1] < key:
+                waiting[waits] = key
+                waits += 1
             continue
         left -= demand
         vc_left[vc[row]] -= demand
@@ -131,23 +135,28 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
         ends[count] = end
         at = end
         count += 1
-    if first_waiting < 0 and q < queue.size:
-        first_waiting = q
-    waiting = queue_key[first_waiting] if first_waiting >= 0 else np.inf
-    stopped, going = 0, 0
+    # Of those that were not walked any more the first is enough.
+    waiting[waits] = min(run_key[i] if i < run.size else np.inf, queue_key[q] if q < queue.size else np.inf)
+    stopped, going, above = 0, 0, 0
     for i in range(run.size):
         if fate[i] == STOPS:
             stops[stopped] = run[i]
             stopped += 1
-            waiting = min(waiting, run_key[i])
         else:
-            goes_on[going] = run[i]
+            while above < waits and waiting[above] < run_key[i]:
+                above += 1
+            goes_on[going], bars[going] = run[i], waiting[above]
             going += 1
+    above, q = 0, 0
     for k in range(count):
         if slot_n[rows[k]] == 0:
-            goes_on[going] = rows[k]
+            while queue[q] != rows[k]:
+                q += 1
+            while above < waits and waiting[above] < queue_key[q]:
+                above += 1
+            goes_on[going], bars[going] = rows[k], waiting[above]
             going += 1
-    totals[0], totals[1], totals[2], totals[3] = stopped, going, moves, waiting
+    totals[0], totals[1], totals[2] = stopped, going, moves
     return count
 
 

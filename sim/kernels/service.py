@@ -33,10 +33,10 @@ def progress(rows, now_s, served_s, begin_s, overhead_s, speed):
 
 
 @jit
-def first_to_reach(limit, rows, now_s, held, begin_s, rate):
-    """Seconds until the first of `rows`, all running from now on, has had `limit`; inf where all have had it.
+def first_to_reach(limits, rows, now_s, held, begin_s, rate):
+    """Seconds until the first of `rows`, all running from now on, has had its limit; inf where all have had it.
 
-    What is within a millionth of the limit counts as reached.
+    What is within a millionth of the limit counts as reached. An infinite limit is never reached.
     """
     first_s = np.inf
     for i in range(rows.size):
@@ -44,6 +44,7 @@ def first_to_reach(limit, rows, now_s, held, begin_s, rate):
         have = held[row]
         if now_s > begin_s[row]:
             have += (now_s - begin_s[row]) * rate[row]
+        limit = limits[i]
         if limit - have > 1e-6 * limit:
             first_s = min(first_s, (limit - have) / rate[row])
     return first_s

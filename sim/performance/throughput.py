@@ -67,13 +67,14 @@ class Throughput:
     ----------
     performance : whose opinion it is; None: durations are replayed as recorded, one second a second on any GPUs.
     models, batch_sizes, milli : of each job: its model, its batch (samples), its share of each GPU (thousandths).
+    side_by_side : a job alone has all of a GPU's rate, whatever its share.
     """
 
     def __init__(
         self, performance: Performance | None, cluster: ClusterSpec, models: Sequence[str], batch_sizes: Sequence[int],
-        milli: Sequence[int],
+        milli: Sequence[int], side_by_side: bool = False,
     ) -> None:  # fmt: skip
-        self._performance, self._cluster = performance, cluster
+        self._performance, self._cluster, self._side_by_side = performance, cluster, side_by_side
         kinds: dict[tuple[str, int, int], int] = {}
         keys = zip(models, batch_sizes, milli, strict=True)
         # Replayed as recorded, a second is a second, of whatever share.
@@ -147,4 +148,4 @@ class Throughput:
             if self._performance.undivided(model):
                 return math.nan
             raise
-        return found.rate * (milli / 1000.0)
+        return found.rate if self._side_by_side else found.rate * (milli / 1000.0)

@@ -213,10 +213,11 @@ class View:
         """GPU time that each job has held until now, in GPU-s."""
         return attained(rows, self.now_s, self.held_gpu_s, self.begin_s, self.slots_gpu)
 
-    def reach_s(self, limit: float, rows: np.ndarray, gpu_time: bool) -> float:
-        """Seconds until the first of `rows`, if they all run from now on, has attained `limit` (s, or GPU-s)."""
+    def reach_s(self, limit: float | np.ndarray, rows: np.ndarray, gpu_time: bool) -> float:
+        """Seconds until the first of `rows`, if they all run from now on, has attained its `limit` (s, or GPU-s)."""
         held, rate = (self.held_gpu_s, self.jobs.gpus) if gpu_time else (self.held_s, self._one)
-        return float(first_to_reach(limit, rows, self.now_s, held, self.begin_s, rate))
+        limits = np.broadcast_to(limit, rows.shape).astype(np.float64)
+        return float(first_to_reach(limits, rows, self.now_s, held, self.begin_s, rate))
 
     def progress_s(self, rows: np.ndarray) -> np.ndarray:
         """Work done until now, as seconds on the job's reference GPUs (overheads bring none)."""

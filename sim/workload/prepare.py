@@ -199,7 +199,7 @@ def prepare(
     impossible: dict[int, str] = {}
     if table is not None:
         trace, impossible = with_measured(trace, table, cluster, reference)
-    truth = Modelled(trace, cluster, performance, reference)
+    truth = Modelled(trace, cluster, performance, reference, config.engine.sharing == "spatial")
     truth.why_not.update(impossible)
     if table is not None:
         truth.rule += f"; models of {Path(table.source).name} at the rates measured there"

@@ -7,7 +7,8 @@ recorded
 iterations
     Work is iterations: `work_iters` where the trace has it, else duration_s × the rate that the performance model gives
     on the reference GPU type for the gang asked for (on as few 8-GPU nodes as hold it). A job then runs at the rate
-    that the model gives on the GPUs it gets. A slot of a share of a GPU runs at that share of the rate.
+    that the model gives on the GPUs it gets. A slot of a share of a GPU runs at that share of the rate, in the log too;
+    side by side (`engine.sharing=spatial`) at all of it in both: a job alone takes as long as its log says.
 """
 
 from __future__ import annotations
@@ -134,7 +135,10 @@ class Modelled:
 
     mode, unit = "iterations", "iterations"
 
-    def __init__(self, trace: Trace, cluster: ClusterSpec, performance: Performance, reference: GpuType) -> None:
+    def __init__(
+        self, trace: Trace, cluster: ClusterSpec, performance: Performance, reference: GpuType,
+        side_by_side: bool = False,
+    ) -> None:
         self.rule = (
             f"durations turned into iterations on {reference.name} GPUs (the gang asked for), "
             "then run at the modelled speed of whatever GPUs the job gets"
@@ -157,7 +161,8 @@ class Modelled:
             self._class.append(classes[key])
             if classes[key].why_not:
                 self.why_not[row] = classes[key].why_not
-        self.reference_rate = np.array([c.reference_rate for c in self._class]) * self._share
+        whole = np.array([c.reference_rate for c in self._class])
+        self.reference_rate = whole if side_by_side else whole * self._share
         given = trace.work_iters
         self.work_total = np.where(np.isnan(given), trace.duration_s * self.reference_rate, given)
 

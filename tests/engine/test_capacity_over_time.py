@@ -75,8 +75,8 @@ def test_a_job_waits_until_its_virtual_cluster_has_gpus(tmp_path: Path, policy: 
     assert begins(result)["0"] == DAY_S and table.loc["0", "end_s"] == DAY_S + 100
     assert table.loc["1", "state"] == "rejected"
     assert table.loc["1", "reason"] == "asks for 1 GPUs, more than its virtual cluster's quota of 0 from 0 s on"
-    # Strict order waits behind the first, and EASY has promised it the GPUs; all others pass it by.
-    assert begins(result)["2"] == (DAY_S + 100 if policy in ("fifo", "easy") else 20)
+    # Strict order waits behind the first; all others pass it by, EASY too: no job's end gives it a quota.
+    assert begins(result)["2"] == (DAY_S + 100 if policy == "fifo" else 20)
 
 
 def test_running_jobs_above_a_quota_that_shrank_go_on_and_none_starts(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from sim.cluster.spec import ClusterSpec
 from sim.engine.simulate import RunResult, simulate
 from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance, PerformanceError
-from sim.settings.config import EngineConfig
+from sim.settings.config import EngineConfig, RunConfig
+from sim.sweeps.replay import Replay
 from sim.workload.progress import Modelled, ProgressError, Recorded
 from tests.helpers import by_job, jobs, nodes, run, segments
 from traces.trace import Trace
@@ -234,6 +235,19 @@ def test_side_by_side_a_job_alone_has_the_whole_gpu_and_two_fill_it() -> None:
     result = play(trace, [[0], [0]], contention="none", sharing="spatial")
     assert [end for _, end, _ in stretches(result, "0")] == exactly([50, 80, 210])
     assert segments(result)["rate"].tolist() == exactly([1 / 2, 1 / 3, 1 / 3, 1 / 2])
+
+
+@pytest.mark.parametrize("sharing", ["free", "time", "spatial", "slice"])
+def test_a_job_alone_on_its_share_takes_as_long_as_its_log_says(tmp_path: Path, sharing: str) -> None:
+    """Half a V100 for 1,000 s: what a share does to the rate, it does to the work. Two jobs of 0.75 take 1.5 times."""
+    rows = "".join(f"{i},{at_s},1000,1,500,resnet50,32\n" for i, at_s in enumerate((0, 5000, 5000)))
+    (tmp_path / "jobs.csv").write_text("job_id,submit_s,duration_s,num_gpus,gpu_milli,model,batch_size\n" + rows)
+    config = RunConfig(trace=str(tmp_path / "jobs.csv"), cluster="v100:1x1", policy="srtf",
+                       engine=EngineConfig(sharing=sharing, switching_loss=0.2))
+    replay = Replay(config)
+    assert replay.workload.true_s.tolist() == exactly([1000] * 3)
+    together_s = {"free": 1000, "slice": 1000, "time": 1250, "spatial": 1500}[sharing]
+    assert by_job(replay.play())["end_s"].tolist() == exactly([1000, 5000 + together_s, 5000 + together_s])
 
 
 def test_measured_pairs_say_what_they_lose(tmp_path: Path) -> None:

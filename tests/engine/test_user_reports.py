@@ -121,10 +121,14 @@ def test_p33_two_that_could_preempt_each_other_do_not_for_ever(policy: str) -> N
 
 
 def test_p33_turns_shorter_than_a_restart_are_refused_by_name() -> None:
-    """Each turn of 10 s is spent on a restart of 30 s: nothing is ever done. The run ends with a message."""
+    """Each turn of 10 s is spent on a restart of 30 s: nothing is ever done. The run ends with a message.
+
+    Without `turn_restarts = 0` turns are ten restarts long, and both jobs end.
+    """
     trace = jobs([(0, 100, 1), (0, 100, 1)])
     with pytest.raises(IllegalDecisionError, match=r"interrupted .* times in a row before any got anything done"):
-        run(trace, ONE, "las", {"quantum_s": 10}, preemption_overhead_s=30.0)
+        run(trace, ONE, "las", {"quantum_s": 10, "turn_restarts": 0}, preemption_overhead_s=30.0)
+    assert (by_job(run(trace, ONE, "las", {"quantum_s": 10}, preemption_overhead_s=30.0))["state"] == "done").all()
 
 
 def test_p33_a_policy_that_only_wakes_is_stopped() -> None:

@@ -46,6 +46,12 @@ def test_a_gang_lies_on_as_few_nodes_as_hold_it_and_a_share_has_its_part():
                                                                rate("vgg16", 8, 2) / 2]
 
 
+def test_side_by_side_a_job_alone_has_all_of_a_gpu():
+    """Its share says only how many fit on a GPU."""
+    found = Throughput(Performance(), cluster(2), ["vgg16"] * 2, [64] * 2, [1000, 500], side_by_side=True)
+    assert found.of(ALL[:2], "V100", 1).tolist() == [Performance().data_parallel("vgg16", 64, V100, (1,)).rate] * 2
+
+
 def test_what_does_not_fit_does_no_work_and_what_nobody_measured_is_unknown():
     """The 10 GPUs are not 11; GPT-2 of 1.5 billion parameters fits no T4; the table knows of one GPU."""
     table = MeasuredTable({Point("mine", 0, "V100", 1, 1): Measurement(2.0)}, "a test", "refuse")
