@@ -185,6 +185,27 @@ def test_r3_04_sizes_that_mean_nothing_are_refused(tmp_path, dims, message):
         read(tmp_path, _open_picture("height"), dims=dims)
 
 
+def test_r3_04_the_batch_of_a_state_is_where_its_symbol_is(tmp_path):
+    """The state of a recurrent layer is [directions, batch, hidden]; its input here is turned from [batch, ...]."""
+    nodes = [
+        node("Transpose", ["x"], ["turned"], "turn", perm=[1, 0, 2]),
+        node("GRU", ["turned", "w", "r", "", "", "state"], ["y"], "gru", hidden_size=5),
+    ]
+    inputs = {"x": (FLOAT, ["batch", 7, 6]), "state": (FLOAT, [1, "batch", 5])}
+    model = made(nodes, inputs, {"y": (FLOAT, [7, 1, "batch", 5])}, zeros(w=(1, 15, 6), r=(1, 15, 5)))
+    one, four = read(tmp_path, model), read(tmp_path, model, dims={"batch": 4})
+    assert one.flops_fwd.tolist() == four.flops_fwd.tolist() == [0, 2 * 7 * 3 * 5 * (6 + 5)]
+    assert one.in_bytes[0] == four.in_bytes[0] == 2 * 7 * 6 + 2 * 5
+
+
+def test_r3_02_scales_of_a_resize_are_not_trained(tmp_path):
+    scales = numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
+    nodes = [node("Resize", ["x", "", "scales"], ["y"], "larger")]
+    graph = read(tmp_path, made(nodes, {"x": (FLOAT, ["n", 3, 4, 4])}, {"y": (FLOAT, ["n", 3, 8, 8])}, [scales]))
+    assert graph.weight_params.tolist() == [0]
+    assert graph.out_bytes.tolist() == [2 * 3 * 64]
+
+
 def test_r3_06_a_padding_that_pytorch_writes_with_twelve_nodes(tmp_path):
     """`F.pad(x, (1, 1, 1, 1), mode='reflect')`: the pads are filled up, turned round and cast, all of constants."""
     nodes = [

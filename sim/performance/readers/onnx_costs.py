@@ -40,6 +40,8 @@ _POOLS = {"MaxPool": True, "GlobalMaxPool": True, "LpPool": True, "AveragePool":
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _CASTS = words("QuantizeLinear DequantizeLinear DynamicQuantizeLinear")
 """To integers and back: their scales and zero points are not trained."""
+_SET_UP = words("Resize Upsample Pad Clip Slice Expand Tile OneHot")
+"""Their inputs but the first are how they work (scales, limits, fillings): not trained."""
 _SUBGRAPHS = {"If", "Loop", "Scan", "SequenceMap"}
 
 
@@ -203,7 +205,8 @@ def _elementwise(tape: Tape, node: Node) -> None:
     keep = {"output": node.outs, "inputs": node.reads, "nothing": []}[_KEEPS[node.op]]
     if node.op in ("Mul", "Div") and len(tape.varying(node.reads)) == 1 and not tape.parameters(node.reads):
         keep = []  # the gradient of a scaled value needs the scale only
-    tape.emit(node.name, "elementwise", node.reads, node.outs, keep=keep)
+    weights = node.reads[:1] if node.op in _SET_UP else node.reads
+    tape.emit(node.name, "elementwise", node.reads, node.outs, keep=keep, weights=weights)
 
 
 _COSTS: dict[str, Callable[[Tape, Node], None]] = {

@@ -59,7 +59,8 @@ def _check_names(graph: Any, where: str) -> None:
 def _batch_of(model: Any, dims: Mapping[str, int], batch_axis: int, where: str) -> int:
     """Fix the sizes of the inputs, in place; returns the batch that all of them have.
 
-    A size of -1 is an open one, as an absent one is. A size goes by its symbol, or by INPUT:DIMENSION.
+    A size of -1 is an open one, as an absent one is. A size goes by its symbol, or by INPUT:DIMENSION. An input whose
+    batch is elsewhere, as that of a recurrent state, has there the symbol of the first input's batch.
     """
     for name, size in dims.items():
         if not 1 <= size <= MOST_SIZE:
@@ -70,15 +71,18 @@ def _batch_of(model: Any, dims: Mapping[str, int], batch_axis: int, where: str) 
     batches: dict[str, int] = {}
     sizes: dict[str, int] = {}
     known_names: set[str] = set()
-    for entry in model.graph.input:
-        if entry.name in weights or not entry.type.HasField("tensor_type"):
-            continue
+    inputs = [entry for entry in model.graph.input if entry.name not in weights and entry.type.HasField("tensor_type")]
+    first = next((list(entry.type.tensor_type.shape.dim) for entry in inputs if entry.type.tensor_type.shape.dim), [])
+    of_batch = first[batch_axis].dim_param if 0 <= batch_axis < len(first) else ""
+    for entry in inputs:
+        symbols = [dim.dim_param for dim in entry.type.tensor_type.shape.dim]
+        batch_at = symbols.index(of_batch) if of_batch and of_batch in symbols else batch_axis
         for axis, dim in enumerate(entry.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value") or dim.dim_value < 0:
                 symbol, place = dim.dim_param, f"{entry.name}:{axis}"
                 known_names |= {symbol, place} - {""}
                 given = dims[place] if place in dims else dims.get(symbol)
-                if given is None and axis != batch_axis:
+                if given is None and axis != batch_at:
                     raise PerformanceError(
                         f"dimension {axis} of input {entry.name!r} has no size",
                         where=where,
@@ -88,7 +92,7 @@ def _batch_of(model: Any, dims: Mapping[str, int], batch_axis: int, where: str) 
                 dim.dim_value = 1 if given is None else given
                 if symbol:
                     sizes[symbol] = dim.dim_value
-            if axis == batch_axis:
+            if axis == batch_at:
                 batches[entry.name] = dim.dim_value
     for name in dims:
         if name not in known_names:
