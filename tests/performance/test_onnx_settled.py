@@ -258,6 +258,17 @@ def test_r3_06_a_constant_that_would_be_huge_is_not_made(tmp_path):
     assert len(read(tmp_path, made(nodes, {"x": value}, {"y": value}, integers(huge=[10**18])))) == 1
 
 
+def test_a_shape_that_comes_out_negative_is_unknown(tmp_path):
+    """A kernel larger than the picture: ONNX infers a height of -2 in silence."""
+    conv = node("Conv", ["x", "w"], ["c"], "conv", kernel_shape=[6, 3])
+    model = made(
+        [conv, node("Relu", ["c"], ["y"], "relu")], {"x": (FLOAT, ["n", 3, 3, 8])}, {"y": (FLOAT, None)},
+        zeros(w=(8, 3, 6, 3)),
+    )  # fmt: skip
+    with pytest.raises(PerformanceError, match=r"node 'conv': the shape of a tensor is unknown|cannot be inferred"):
+        read(tmp_path, model)
+
+
 def _quantised(weight: TensorProto, behind: str) -> ModelProto:
     """A convolution of 3x3 to 64 on 32x32 between casts, as quantisation-aware training leaves it."""
     scale, zero = numpy_helper.from_array(np.float32(0.1), "s"), numpy_helper.from_array(np.int8(0), "z")

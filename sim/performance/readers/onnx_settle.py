@@ -35,13 +35,14 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def stated_shapes(graph: Any) -> tuple[Shapes, dict[str, int]]:
-    """Shapes of a graph's tensors, where each size is a number; and their data types."""
+    """Shapes of a graph's tensors, where each size is a number, not below 0; and their data types."""
     shapes: Shapes = {}
     types: dict[str, int] = {}
     for entry in [*graph.input, *graph.value_info, *graph.output]:
         tensor = entry.type.tensor_type
-        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-            shapes[entry.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+        sizes = tuple(dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
+        if tensor.HasField("shape") and min(sizes, default=0) >= 0:
+            shapes[entry.name] = sizes
             types[entry.name] = tensor.elem_type
     for weight in graph.initializer:
         shapes[weight.name], types[weight.name] = tuple(weight.dims), weight.data_type
@@ -229,7 +230,7 @@ def _put_in_place(graph: Any, output: str, branch: str, where: str) -> None:
         nodes.append(onnx.helper.make_node("Identity", [read], [wanted], f"{prefix}/{wanted}"))
     for tensor in body.initializer:
         copy = type(tensor).FromString(tensor.SerializeToString())
-        copy.name = names[tensor.name]
+        copy.name = names.get(tensor.name, tensor.name)
         graph.initializer.append(copy)
     stated = [entry for entry in graph.value_info if entry.name not in chosen.output]
     rest = [*graph.node[:at], *nodes, *graph.node[at + 1 :]]
