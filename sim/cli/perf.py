@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def perf(
     model: Annotated[str | None, typer.Argument(
-        metavar="MODEL", help="A model (--list), or a graph file: ONNX, PipeDream, dnn-partitioning, Piper.")] = None,
+        metavar="MODEL", help=f"A model (--list), or {files.HELP}.")] = None,
     stage: Annotated[list[str] | None, typer.Option(
         "-s", "--stage", metavar="COUNTxTYPE", help="GPUs of a stage; repeat it for a pipeline. /T: T GPUs to a "
         "replica (tensor parallelism); @FIRST-LAST: its operators, left out: cut evenly.  [1xV100]")] = None,
@@ -38,10 +38,10 @@ def perf(
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
     cluster: Annotated[str | None, typer.Option(help=f"Take the links of this cluster. {CLUSTER}")] = None,
     node_gpus: Annotated[int, typer.Option(help="GPUs on a node.")] = 8,
-    profiled_on: Annotated[str | None, typer.Option(
-        help="GPU type on which a graph file's times were measured, where it does not say.")] = None,
-    profiled_samples: Annotated[float | None, typer.Option(
-        help="Samples of the minibatch that a graph file's times are of, where it does not say.")] = None,
+    profiled_on: files.ProfiledOn = None,
+    profiled_samples: files.ProfiledSamples = None,
+    dim: files.Dim = None,
+    batch_axis: files.BatchAxis = None,
     config: Annotated[Path | None, typer.Option(
         "-c", "--config", help="A TOML file with [perf] (and [figure]): many questions, one table.")] = None,
     out: Annotated[Path | None, typer.Option(
@@ -58,11 +58,12 @@ def perf(
       hetsim perf resnet50 --batch 256 --stage 4xV100
       hetsim perf gpt2-1.5b -b 64 -m 16 --stage 4xA100 --stage 4xV100
       hetsim perf gpt3-13b -b 512 -m 64 -s 16xA100-80/8 -s 16xA100-80/8 --recompute
-      hetsim perf model.onnx --stage 1xT4 --json
+      hetsim perf model.onnx --stage 1xT4 --dim height=320 --dim width=320 --json
       hetsim perf --config experiments/placement-sensitivity.toml --out figures
       hetsim perf --calibrate experiments/measured/h100-operators.csv --out h100.toml
     """
-    _without_effect(model, config, calibrate, out, profiled_on, profiled_samples)
+    beside = files.Beside(profiled_on, profiled_samples, dim, batch_axis)
+    _without_effect(model, config, calibrate, out, beside)
     if list_:
         _list(measured)
     elif calibrate is not None:
@@ -77,8 +78,7 @@ def perf(
         from sim.cli.whatif import ask, parse_stage
 
         performance, name = _performance(
-            model, calibration, measured, cluster, schedule, blocking, overlap, exchange, profiled_on,
-            profiled_samples,
+            model, calibration, measured, cluster, schedule, blocking, overlap, exchange, beside
         )
         stages = [parse_stage(text) for text in stage or ["1xV100"]]
         if len(stages) > 1 and len({s.last_op < s.first_op for s in stages}) > 1:
@@ -99,22 +99,13 @@ def perf(
             raise typer.Exit(1)
 
 
-GRAPH_FILES = (".onnx", ".json", ".txt")
-
-
 def _without_effect(
-    model: str | None, config: Path | None, calibrate: Path | None, out: Path | None, profiled_on: str | None,
-    profiled_samples: float | None,
+    model: str | None, config: Path | None, calibrate: Path | None, out: Path | None, beside: files.Beside
 ) -> None:
     """Refuse options that would change nothing."""
-    file = model is not None and Path(model).suffix in GRAPH_FILES
-    for name, given, needs, there in (
-        ("--out", out, "--config or --calibrate", config is not None or calibrate is not None),
-        ("--profiled-on", profiled_on, "a graph file", file),
-        ("--profiled-samples", profiled_samples, "a graph file", file),
-    ):
-        if given is not None and not there:
-            raise HetsimError("an option has no effect", got=f"{name} {given}", allowed=f"{name} with {needs}")
+    if out is not None and config is None and calibrate is None:
+        raise HetsimError("an option has no effect", got=f"--out {out}", allowed="--out with --config or --calibrate")
+    beside.refuse_without(model is not None and Path(model).suffix in files.SUFFIXES, "a graph file")
 
 
 def _finite(value: Any) -> Any:
@@ -124,7 +115,7 @@ def _finite(value: Any) -> Any:
 
 def _performance(
     model: str, calibration: str, measured: str | None, cluster: str | None, schedule: str, blocking: bool,
-    overlap: bool, exchange: str, profiled_on: str | None, profiled_samples: float | None,
+    overlap: bool, exchange: str, beside: files.Beside,
 ) -> tuple[Performance, str]:
     """The performance model asked for, and the name of the model in it."""
     from sim.cluster.clusterfiles import load_cluster
@@ -133,8 +124,8 @@ def _performance(
     from sim.performance.tables import load_table
 
     graphs = {}
-    if Path(model).suffix in GRAPH_FILES:
-        graph = files.read(model, profiled_on, profiled_samples)
+    if Path(model).suffix in files.SUFFIXES:
+        graph = files.read(model, beside)
         graphs, model = {graph.name: graph}, graph.name
     links = load_cluster(cluster).links if cluster is not None else None
     table = load_table(measured, "interpolate") if measured is not None else None

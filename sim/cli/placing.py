@@ -31,7 +31,7 @@ MOST_DEVICES = 64
 def place(
     model: Annotated[str | None, typer.Option("--model", help="A model (hetsim perf --list).")] = None,
     graph: Annotated[Path | None, typer.Option(
-        "--graph", help="Instead: a graph file: ONNX, torch.export, PipeDream, dnn-partitioning, Piper.")] = None,
+        "--graph", help=f"Instead: {files.HELP}.")] = None,
     gpus: Annotated[str, typer.Option(metavar="TYPE[:COUNT],...", help="The GPUs; without a count: one.")] = "V100:2",
     batch: Annotated[int | None, typer.Option(
         "-b", "--batch", help=f"Samples of the step.  [a profile's own, else {SAMPLES}]")] = None,
@@ -45,10 +45,10 @@ def place(
     seed: Annotated[int, typer.Option(help="Of methods that draw random numbers.")] = 0,
     calibration: Annotated[str, typer.Option(
         help="How well GPUs are used: tuned, eager, scripts, or a file of perf --calibrate.")] = "tuned",
-    profiled_on: Annotated[str | None, typer.Option(
-        help="GPU type on which a graph file's times were measured, where it does not say.")] = None,
-    profiled_samples: Annotated[float | None, typer.Option(
-        help="Samples of the minibatch that a graph file's times are of, where it does not say.")] = None,
+    profiled_on: files.ProfiledOn = None,
+    profiled_samples: files.ProfiledSamples = None,
+    dim: files.Dim = None,
+    batch_axis: files.BatchAxis = None,
     out: Annotated[Path | None, typer.Option(
         "-o", "--out", help="CSV file: device, start and end of each operator by each method.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace that file.")] = False,
@@ -70,12 +70,13 @@ def place(
             table.add_row(name, console.cell(about(name)))
         console.show(table)
         return
-    _check(model, graph, batch, node_gpus, seconds, iterations, seed, profiled_on, profiled_samples)
+    beside = files.Beside(profiled_on, profiled_samples, dim, batch_axis)
+    _check(model, graph, batch, node_gpus, seconds, iterations, seed, beside)
     names = named_list(methods, "--methods") if methods else PLACERS
     placers = {name: placer(name, seconds=seconds, iterations=iterations, seed=seed) for name in names}
     if out is not None:
         refuse_existing(out, force)
-    performance, named = _performance(model, graph, calibration, profiled_on, profiled_samples)
+    performance, named = _performance(model, graph, calibration, beside)
     samples = float(batch) if batch is not None else _samples(performance, named)
     asked = type_counts(gpus, default=1)
     step, devices = _problem(performance, named, samples, asked, node_gpus, links)
@@ -109,7 +110,7 @@ def place(
 
 def _check(
     model: str | None, graph: Path | None, batch: int | None, node_gpus: int, seconds: float, iterations: int,
-    seed: int, profiled_on: str | None, profiled_samples: float | None,
+    seed: int, beside: files.Beside,
 ) -> None:
     """What each option must be by itself, and with others."""
     if (model is None) == (graph is None):
@@ -123,13 +124,11 @@ def _check(
         raise refused("an impossible time", "--seconds", seconds, "above 0, up to 86400")
     if not 0 <= seed < 2**63:
         raise refused("not a seed", "--seed", seed, "a whole number from 0 to 2**63 - 1")
-    for option, given in (("--profiled-on", profiled_on), ("--profiled-samples", profiled_samples)):
-        if given is not None and graph is None:
-            raise HetsimError("an option has no effect", got=f"{option} {given}", allowed=f"{option} with --graph FILE")
+    beside.refuse_without(graph is not None, "--graph FILE")
 
 
 def _performance(
-    model: str | None, graph: Path | None, calibration: str, profiled_on: str | None, profiled_samples: float | None
+    model: str | None, graph: Path | None, calibration: str, beside: files.Beside
 ) -> tuple[Performance, str]:
     """The performance model, and the name of the model in it."""
     from sim.performance import Performance
@@ -137,7 +136,7 @@ def _performance(
 
     graphs, name = {}, model or ""
     if graph is not None:
-        read = files.read(str(graph), profiled_on, profiled_samples)
+        read = files.read(str(graph), beside)
         graphs, name = {read.name: read}, read.name
     made = Performance(calibration=named_calibration(calibration), graphs=graphs)
     return made, made.resolve(name)

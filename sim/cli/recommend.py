@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.cli import console, recommendinput, recommendtables, uncertainty
+from sim.cli import console, graphs, recommendinput, recommendtables, uncertainty
 from sim.cli.options import CLUSTER
 from sim.cli.recommendinput import Question
 from traces.errors import HetsimError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def recommend(
     model: Annotated[str | None, typer.Option("--model", help="A model (hetsim perf --list).")] = None,
     graph: Annotated[Path | None, typer.Option(
-        "--graph", help="Instead: a graph file: ONNX, torch.export, PipeDream, dnn-partitioning, Piper.")] = None,
+        "--graph", help=f"Instead: {graphs.HELP}.")] = None,
     batch: Annotated[int, typer.Option("-b", "--batch", help="Samples of an iteration, all GPUs together.")] = 64,
     gpus: Annotated[str | None, typer.Option(
         metavar="TYPE[:COUNT],...", help="GPU types and how many there are; without a count: rent up to 64.")] = None,
@@ -58,10 +58,10 @@ def recommend(
     calibration: Annotated[str, typer.Option(
         help="How well GPUs are used: tuned, eager, scripts, or a file of perf --calibrate.")] = "tuned",
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
-    profiled_on: Annotated[str | None, typer.Option(
-        help="GPU type on which a graph file's times were measured, where it does not say.")] = None,
-    profiled_samples: Annotated[float | None, typer.Option(
-        help="Samples of the minibatch that a graph file's times are of, where it does not say.")] = None,
+    profiled_on: graphs.ProfiledOn = None,
+    profiled_samples: graphs.ProfiledSamples = None,
+    dim: graphs.Dim = None,
+    batch_axis: graphs.BatchAxis = None,
     uncertain: Annotated[str | None, typer.Option(
         metavar="auto or ERROR", help="Speeds may be wrong, by so much in the mean (0.2, 20%; auto: the "
         "calibration's): choose by what is expected, and say which profiling runs are worth their cost.")] = None,
@@ -96,7 +96,7 @@ def recommend(
     asked = Question(
         model, graph, batch, gpus, cluster, node_gpus, max_gpus, objective, within, budget, iterations, keep, methods,
         tensor, micro_batches, schedules, recompute, zero, mixed, prices, seconds, evaluations, seed, calibration,
-        measured, profiled_on, profiled_samples,
+        measured, graphs.Beside(profiled_on, profiled_samples, dim, batch_axis),
     )
     doubt = uncertainty.check(uncertain, profile, runs, asked)
     request = recommendinput.request(asked)
@@ -213,7 +213,7 @@ def _chosen(
     bound: Bound,
 ) -> dict[str, Any]:
     """The plan, the best on one type beside it, and what the one saves against the other."""
-    from policies.recommend.request.objective import ranked
+    from policies.recommend.request.objective import is_better, ranked
     from policies.recommend.searching import plain as report
 
     by = "time" if asked.objective == "front" else asked.objective
@@ -237,7 +237,7 @@ def _chosen(
         **_described(asked, request, limits),
         "plan": report.full(request, chosen, asked.iterations),
         "kept": is_kept, "keep_reason": reason,
-        "better": report.plan_row(request, best, asked.iterations) if is_kept and best is not chosen else None,
+        "better": report.plan_row(request, best, asked.iterations) if is_kept and is_better(best, chosen, by) else None,
         "homogeneous": report.full(request, single, asked.iterations) if single is not None else None,
         "saving": report.saving(request, chosen, single, by, bound, is_kept is True),
     }

@@ -59,8 +59,7 @@ class Question:
     seed: int
     calibration: str
     measured: str | None
-    profiled_on: str | None
-    profiled_samples: float | None
+    beside: graphs_cli.Beside
 
 
 def refused(what: str, option: str, got: object, allowed: str, todo: str = "") -> HetsimError:
@@ -120,9 +119,7 @@ def _check(asked: Question) -> None:
         raise refused("not a seed", "--seed", asked.seed, "a whole number from 0 to 2**63 - 1")
     if not 0 < asked.seconds <= 86400:
         raise refused("an impossible time", "--seconds", asked.seconds, "above 0, up to 86400")
-    for option, given in (("--profiled-on", asked.profiled_on), ("--profiled-samples", asked.profiled_samples)):
-        if given is not None and asked.graph is None:
-            raise HetsimError("an option has no effect", got=f"{option} {given}", allowed=f"{option} with --graph FILE")
+    asked.beside.refuse_without(asked.graph is not None, "--graph FILE")
 
 
 def listed(text: str, option: str, read: Callable[[str], Value]) -> tuple[Value, ...]:
@@ -216,7 +213,7 @@ def _performance(asked: Question, links: Any, schedule: str) -> tuple[Performanc
 
     graphs, model = {}, asked.model or ""
     if asked.graph is not None:
-        graph = graphs_cli.read(str(asked.graph), asked.profiled_on, asked.profiled_samples)
+        graph = graphs_cli.read(str(asked.graph), asked.beside)
         graphs, model = {graph.name: graph}, graph.name
     table = load_table(asked.measured, "interpolate") if asked.measured is not None else None
     made = Performance(links, table, schedule=schedule if schedule != "interleaved" else "1f1b",

@@ -170,6 +170,13 @@ def _profiled_times_s(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The profile's times, for other samples and another type; where FLOPs are unknown, in the ratio of bandwidths."""
     measured_on = _profiled_on(graph, profile)
+    if np.isnan(profile.bwd_s).any():
+        raise PerformanceError(
+            "the graph is one of inference: the file has no backward times, and a training step needs them",
+            where=f"model {graph.name!r}, {profile.source}",
+            got=f"{np.isnan(profile.bwd_s).sum()} of {len(profile.bwd_s)} operators without one",
+            todo="Take the graph of training, where there is one.",
+        )
     share = samples / profile.samples
     if measured_on.name == gpu.name:
         return profile.fwd_s * share, profile.bwd_s * share

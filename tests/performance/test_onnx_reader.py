@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,32 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from sim.performance import OperatorGraph, PerformanceError
+from sim.performance import PerformanceError
 from sim.performance.readers import read_graph, read_onnx
-
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
-
-
-def _weights(**shapes: tuple[int, ...]) -> list[TensorProto]:
-    return [numpy_helper.from_array(np.zeros(shape, np.float32), name) for name, shape in shapes.items()]
-
-
-def _model(nodes, inputs, outputs, weights=(), opset=17) -> ModelProto:
-    def infos(entries):
-        return [helper.make_tensor_value_info(name, *kind) for name, kind in entries.items()]
-
-    graph = helper.make_graph(nodes, "made", infos(inputs), infos(outputs), list(weights))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
-
-
-def _save(folder: Path, model: ModelProto) -> Path:
-    path = folder / "made.onnx"
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
-def _read(folder: Path, model: ModelProto, **options) -> OperatorGraph:
-    return read_onnx(_save(folder, model), **options)
+from tests.performance.onnxmodels import FLOAT, INT64, by_name, made, read, zeros
 
 
 def _conv_net(batch: int | str) -> ModelProto:
@@ -52,33 +28,29 @@ def _conv_net(batch: int | str) -> ModelProto:
         helper.make_node("Flatten", ["p"], ["f"], "flatten"),
         helper.make_node("Gemm", ["f", "w3", "b3"], ["y"], "fc", transB=1),
     ]
-    weights = _weights(
+    weights = zeros(
         w1=(8, 3, 3, 3), scale=(8,), shift=(8,), mean=(8,), var=(8,), w2=(8, 8, 3, 3), b2=(8,), w3=(10, 8), b3=(10,)
     )
-    return _model(nodes, {"x": (FLOAT, [batch, 3, 16, 16])}, {"y": (FLOAT, [batch, 10])}, weights)
-
-
-def _by_name(graph: OperatorGraph, column: str) -> dict[str, float]:
-    return dict(zip(graph.ops, getattr(graph, column).tolist(), strict=True))
+    return made(nodes, {"x": (FLOAT, [batch, 3, 16, 16])}, {"y": (FLOAT, [batch, 10])}, weights)
 
 
 def test_a_small_residual_net_is_what_one_counts_by_hand(tmp_path):
-    graph = _read(tmp_path, _conv_net("batch"))
+    graph = read(tmp_path, _conv_net("batch"))
     pixels = 16 * 16
     assert graph.ops == ("conv1", "bn", "relu", "conv2", "add", "pool", "fc")
     assert graph.kind == ("conv", "norm", "elementwise", "conv", "elementwise", "pool", "gemm")
     assert graph.inputs == ((-1,), (0,), (1,), (2,), (3, 2), (4,), (5,))
     flops = {"conv1": 2 * 27 * 8 * pixels, "conv2": 2 * 72 * 8 * pixels, "fc": 2 * 8 * 10}
-    assert _by_name(graph, "flops_fwd") == {name: flops.get(name, 0) for name in graph.ops}
+    assert by_name(graph, "flops_fwd") == {name: flops.get(name, 0) for name in graph.ops}
     params = {"conv1": 216, "bn": 16, "conv2": 584, "fc": 90}
-    assert _by_name(graph, "weight_params") == {name: params.get(name, 0) for name in graph.ops}
-    assert _by_name(graph, "out_bytes")["conv1"] == 2 * 8 * pixels
+    assert by_name(graph, "weight_params") == {name: params.get(name, 0) for name in graph.ops}
+    assert by_name(graph, "out_bytes")["conv1"] == 2 * 8 * pixels
     assert graph.in_bytes[0] == 2 * 3 * pixels
 
 
 def test_a_tensor_that_two_operators_need_backward_is_kept_once(tmp_path):
-    graph = _read(tmp_path, _conv_net(1))
-    kept = _by_name(graph, "stored_bytes")
+    graph = read(tmp_path, _conv_net(1))
+    kept = by_name(graph, "stored_bytes")
     # The ReLU keeps its output; the convolution that reads it needs the same tensor.
     assert kept["relu"] == 2 * 8 * 256
     assert kept["conv2"] == 0
@@ -87,7 +59,7 @@ def test_a_tensor_that_two_operators_need_backward_is_kept_once(tmp_path):
 
 @pytest.mark.parametrize("column", ["flops_fwd", "in_bytes", "out_bytes", "stored_bytes", "weight_params", "cut_bytes"])
 def test_costs_are_for_one_sample_whatever_batch_the_file_has(tmp_path, column):
-    one, many = _read(tmp_path, _conv_net(1)), _read(tmp_path, _conv_net(32))
+    one, many = read(tmp_path, _conv_net(1)), read(tmp_path, _conv_net(32))
     np.testing.assert_allclose(getattr(many, column), getattr(one, column), rtol=1e-12)
 
 
@@ -98,13 +70,13 @@ def test_a_perceptron_of_matrix_products_and_biases(tmp_path):
         helper.make_node("Relu", ["hb"], ["r"], "relu"),
         helper.make_node("MatMul", ["r", "w2"], ["y"], "fc2"),
     ]
-    model = _model(
+    model = made(
         nodes,
         {"x": (FLOAT, ["n", 20])},
         {"y": (FLOAT, ["n", 5])},
-        _weights(w1=(20, 30), b1=(30,), w2=(30, 5)),
+        zeros(w1=(20, 30), b1=(30,), w2=(30, 5)),
     )
-    graph = _read(tmp_path, model)
+    graph = read(tmp_path, model)
     assert graph.kind == ("gemm", "elementwise", "elementwise", "gemm")
     assert graph.flops_fwd.tolist() == [2 * 20 * 30, 0, 0, 2 * 30 * 5]
     assert graph.weight_params.tolist() == [600, 30, 0, 150]
@@ -114,13 +86,13 @@ def test_a_perceptron_of_matrix_products_and_biases(tmp_path):
 def test_a_recurrent_layer_multiplies_at_each_step_in_each_direction(tmp_path, op, gates):
     steps, batch, width, hidden = 7, 4, 6, 5
     direction = "bidirectional"
-    model = _model(
+    model = made(
         [helper.make_node(op, ["x", "w", "r"], ["y", "last"], "rnn", hidden_size=hidden, direction=direction)],
         {"x": (FLOAT, [steps, batch, width])},
         {"y": (FLOAT, [steps, 2, batch, hidden])},
-        _weights(w=(2, gates * hidden, width), r=(2, gates * hidden, hidden)),
+        zeros(w=(2, gates * hidden, width), r=(2, gates * hidden, hidden)),
     )
-    graph = _read(tmp_path, model, batch_axis=1)
+    graph = read(tmp_path, model, batch_axis=1)
     assert graph.kind == ("lstm",)
     assert graph.flops_fwd.tolist() == [2 * steps * 2 * gates * hidden * (width + hidden)]
     assert graph.weight_params.tolist() == [2 * gates * hidden * (width + hidden)]
@@ -157,19 +129,17 @@ def _transformer_block(batch: int | str, seq: int | str = 9) -> ModelProto:
         helper.make_node("Transpose", ["table"], ["table_t"], "tied", perm=[1, 0]),
         helper.make_node("MatMul", ["n", "table_t"], ["y"], "logits"),
     ]
-    weights = _weights(table=(100, 16), wq=(16, 16), wk=(16, 16), wv=(16, 16), wo=(16, 16), gain=(16,), bias=(16,))
-    return _model(
-        nodes, {"tokens": (INT64, [batch, seq])}, {"y": (FLOAT, [batch, seq, 100])}, [*weights, *shapes, scale]
-    )
+    weights = zeros(table=(100, 16), wq=(16, 16), wk=(16, 16), wv=(16, 16), wo=(16, 16), gain=(16,), bias=(16,))
+    return made(nodes, {"tokens": (INT64, [batch, seq])}, {"y": (FLOAT, [batch, seq, 100])}, [*weights, *shapes, scale])
 
 
 def test_attention_is_two_products_of_activations(tmp_path):
-    graph = _read(tmp_path, _transformer_block("batch"))
+    graph = read(tmp_path, _transformer_block("batch"))
     kinds = dict(zip(graph.ops, graph.kind, strict=True))
     assert [name for name, kind in kinds.items() if kind == "attention"] == ["scores", "mix"]
     assert kinds["embed"] == "embedding"
     assert kinds["softmax"] == "norm"
-    flops = _by_name(graph, "flops_fwd")
+    flops = by_name(graph, "flops_fwd")
     assert flops["q"] == flops["out"] == 2 * 9 * 16 * 16
     assert flops["scores"] == flops["mix"] == 2 * 4 * 9 * 9 * 4
     assert flops["logits"] == 2 * 9 * 16 * 100
@@ -177,15 +147,15 @@ def test_attention_is_two_products_of_activations(tmp_path):
 
 
 def test_views_and_constants_are_no_operators(tmp_path):
-    graph = _read(tmp_path, _transformer_block("batch"))
+    graph = read(tmp_path, _transformer_block("batch"))
     assert not {"q_heads", "merged", "tied"} & set(graph.ops)
     # What reads a view reads the operator behind it.
     assert graph.ops[graph.inputs[graph.ops.index("out")][0]] == "back"
 
 
 def test_a_table_that_embeds_and_classifies_is_counted_once(tmp_path):
-    graph = _read(tmp_path, _transformer_block("batch"))
-    params = _by_name(graph, "weight_params")
+    graph = read(tmp_path, _transformer_block("batch"))
+    params = by_name(graph, "weight_params")
     assert params["embed"] == 1600
     assert params["logits"] == 0
     # The scale has no dimension: it is not trained.
@@ -193,7 +163,7 @@ def test_a_table_that_embeds_and_classifies_is_counted_once(tmp_path):
 
 
 def test_tokens_count_their_own_width_and_values_that_of_mixed_precision(tmp_path):
-    graph = _read(tmp_path, _transformer_block("batch"))
+    graph = read(tmp_path, _transformer_block("batch"))
     assert graph.in_bytes[0] == 9 * 8
     assert graph.out_bytes[0] == 9 * 16 * 2
 
@@ -201,9 +171,9 @@ def test_tokens_count_their_own_width_and_values_that_of_mixed_precision(tmp_pat
 def test_a_symbolic_dimension_needs_a_size(tmp_path):
     model = _transformer_block("batch", "seq")
     with pytest.raises(PerformanceError, match=r"dimension 1 of input 'tokens' has no size; got 'seq'.*dims="):
-        _read(tmp_path, model)
-    graph = _read(tmp_path, model, dims={"seq": 9})
-    np.testing.assert_array_equal(graph.flops_fwd, _read(tmp_path, _transformer_block(1)).flops_fwd)
+        read(tmp_path, model)
+    graph = read(tmp_path, model, dims={"seq": 9})
+    np.testing.assert_array_equal(graph.flops_fwd, read(tmp_path, _transformer_block(1)).flops_fwd)
 
 
 def test_read_graph_knows_onnx_by_its_content(tmp_path):
@@ -217,24 +187,22 @@ def test_einsum_and_transposed_convolution_count_their_multiplications(tmp_path)
         helper.make_node("ConvTranspose", ["x", "w"], ["t"], "up", kernel_shape=[2, 2], strides=[2, 2]),
         helper.make_node("Einsum", ["t", "m"], ["y"], "mix", equation="bchw,cd->bdhw"),
     ]
-    model = _model(
-        nodes, {"x": (FLOAT, [2, 3, 4, 4])}, {"y": (FLOAT, [2, 7, 8, 8])}, _weights(w=(3, 5, 2, 2), m=(5, 7))
-    )
-    graph = _read(tmp_path, model)
+    model = made(nodes, {"x": (FLOAT, [2, 3, 4, 4])}, {"y": (FLOAT, [2, 7, 8, 8])}, zeros(w=(3, 5, 2, 2), m=(5, 7)))
+    graph = read(tmp_path, model)
     assert graph.flops_fwd.tolist() == [2 * 3 * 16 * 5 * 4, 2 * 64 * 5 * 7]
 
 
 def test_grouped_convolution_reads_only_its_group(tmp_path):
     node = helper.make_node("Conv", ["x", "w"], ["y"], "depthwise", kernel_shape=[3, 3], pads=[1, 1, 1, 1], group=6)
-    model = _model([node], {"x": (FLOAT, [1, 6, 8, 8])}, {"y": (FLOAT, [1, 6, 8, 8])}, _weights(w=(6, 1, 3, 3)))
-    assert _read(tmp_path, model).flops_fwd.tolist() == [2 * 9 * 6 * 64]
+    model = made([node], {"x": (FLOAT, [1, 6, 8, 8])}, {"y": (FLOAT, [1, 6, 8, 8])}, zeros(w=(6, 1, 3, 3)))
+    assert read(tmp_path, model).flops_fwd.tolist() == [2 * 9 * 6 * 64]
 
 
 def _custom(op: str) -> ModelProto:
     """A node of a domain of which the reader knows nothing."""
     nodes = [helper.make_node(op, ["x"], ["h"], "odd", domain="my.own"), helper.make_node("Relu", ["h"], ["y"], "relu")]
     value = (FLOAT, ["n", 8])
-    model = _model(nodes, {"x": value}, {"y": value})
+    model = made(nodes, {"x": value}, {"y": value})
     model.opset_import.append(helper.make_opsetid("my.own", 1))
     model.graph.value_info.append(helper.make_tensor_value_info("h", *value))
     return model
@@ -242,21 +210,21 @@ def _custom(op: str) -> ModelProto:
 
 def test_an_unknown_operator_is_elementwise_and_said_so(tmp_path):
     with pytest.warns(UserWarning, match="taken for elementwise operators: Wobble"):
-        graph = _read(tmp_path, _custom("Wobble"))
+        graph = read(tmp_path, _custom("Wobble"))
     assert graph.kind == ("elementwise", "elementwise")
     assert graph.out_bytes.tolist() == [16, 16]
 
 
 def test_an_unknown_operator_with_arithmetic_is_refused(tmp_path):
     with pytest.raises(PerformanceError, match=r"node 'odd': .*arithmetic.*MyFusedMatMul"):
-        _read(tmp_path, _custom("MyFusedMatMul"))
+        read(tmp_path, _custom("MyFusedMatMul"))
 
 
 def test_an_unknown_shape_names_the_node(tmp_path):
     model = _custom("Wobble")
     del model.graph.value_info[:]
     with pytest.raises(PerformanceError, match=r"node 'odd': the shape of a tensor is unknown; got 'h'"):
-        _read(tmp_path, model)
+        read(tmp_path, model)
 
 
 def test_control_flow_is_refused(tmp_path):
@@ -268,21 +236,21 @@ def test_control_flow_is_refused(tmp_path):
     compare = helper.make_node("Cast", ["x0"], ["c"], "cast", to=TensorProto.BOOL)
     inputs = {"x": (FLOAT, [1, 4]), "x0": (FLOAT, [1])}
     with pytest.raises(PerformanceError, match=r"node 'choice': control flow"):
-        _read(tmp_path, _model([compare, node], inputs, {"y": (FLOAT, [1, 4])}))
+        read(tmp_path, made([compare, node], inputs, {"y": (FLOAT, [1, 4])}))
 
 
 def test_inputs_of_different_batches_are_refused(tmp_path):
     node = helper.make_node("MatMul", ["a", "b"], ["y"], "product")
-    model = _model([node], {"a": (FLOAT, [3, 4]), "b": (FLOAT, [4, 5])}, {"y": (FLOAT, [3, 5])})
+    model = made([node], {"a": (FLOAT, [3, 4]), "b": (FLOAT, [4, 5])}, {"y": (FLOAT, [3, 5])})
     with pytest.raises(PerformanceError, match="do not have one batch size in dimension 0"):
-        _read(tmp_path, model)
+        read(tmp_path, model)
 
 
 def test_shapes_that_do_not_fit_are_refused(tmp_path):
     node = helper.make_node("MatMul", ["x", "w"], ["y"], "product")
-    model = _model([node], {"x": (FLOAT, [3, 4])}, {"y": (FLOAT, [3, 5])}, _weights(w=(6, 5)))
+    model = made([node], {"x": (FLOAT, [3, 4])}, {"y": (FLOAT, [3, 5])}, zeros(w=(6, 5)))
     with pytest.raises(PerformanceError, match=r"made\.onnx: the shapes of an ONNX model cannot be inferred"):
-        _read(tmp_path, model)
+        read(tmp_path, model)
 
 
 @pytest.mark.parametrize(
@@ -296,10 +264,10 @@ def test_shapes_that_do_not_fit_are_refused(tmp_path):
     ids=["unknown tensor", "cycle", "made twice", "too few inputs"],
 )
 def test_broken_models_are_refused_with_the_file(tmp_path, nodes, message):
-    made = [helper.make_node(op, reads, outs, f"n{i}") for i, (op, reads, outs) in enumerate(nodes)]
+    broken = [helper.make_node(op, reads, outs, f"n{i}") for i, (op, reads, outs) in enumerate(nodes)]
     value = (FLOAT, [1, 4])
     with pytest.raises(PerformanceError, match=message) as error:
-        _read(tmp_path, _model(made, {"x": value}, {"y": value}))
+        read(tmp_path, made(broken, {"x": value}, {"y": value}))
     assert "made.onnx" in error.value.where
 
 
@@ -331,9 +299,9 @@ def test_no_damaged_model_ends_in_a_traceback(tmp_path_factory, noise, at):
 
 def test_a_model_without_sample_is_refused(tmp_path):
     node = helper.make_node("Relu", ["w"], ["y"], "relu")
-    model = _model([node], {"x": (FLOAT, [1, 4])}, {"y": (FLOAT, [3])}, _weights(w=(3,)))
+    model = made([node], {"x": (FLOAT, [1, 4])}, {"y": (FLOAT, [3])}, zeros(w=(3,)))
     with pytest.raises(PerformanceError, match="no operator that depends on its input"):
-        _read(tmp_path, model)
+        read(tmp_path, model)
 
 
 def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):

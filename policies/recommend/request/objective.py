@@ -133,13 +133,29 @@ def ranked(
                              todo=did_you_mean(objective, OBJECTIVES))
     near = (limits or Limits(within)).keep(plans)
     if objective == "time":
-        return sorted(near, key=lambda r: (r.iteration_s, _unknown_last(r.usd_per_iteration), sum(r.counts)))
+        return sorted(near, key=_by_time)
     priced = [r for r in near if math.isfinite(r.usd_per_iteration)]
     if not priced:
         raise RecommendError("no plan has a known cost", got="GPU types without a price",
                              allowed="a price for the GPU types of one plan at least",
                              todo="Give a price to the types, or choose by time.")
-    return sorted(priced, key=lambda r: (r.usd_per_iteration, r.iteration_s, sum(r.counts)))
+    return sorted(priced, key=_by_cost)
+
+
+def is_better(plan: Recommendation, other: Recommendation, objective: str) -> bool:
+    """Whether a plan comes before another one in `ranked`, by more than a rounding; plans of the same values do not."""
+    key = _by_time if objective == "time" else _by_cost
+    pairs = list(zip(key(plan), key(other), strict=True))
+    first = next(((a, b) for a, b in pairs if not math.isclose(a, b, rel_tol=1e-9)), None)
+    return first is not None and first[0] < first[1]
+
+
+def _by_time(plan: Recommendation) -> tuple[float, float, int]:
+    return plan.iteration_s, _unknown_last(plan.usd_per_iteration), sum(plan.counts)
+
+
+def _by_cost(plan: Recommendation) -> tuple[float, float, int]:
+    return plan.usd_per_iteration, plan.iteration_s, sum(plan.counts)
 
 
 def _unknown_last(usd: float) -> float:

@@ -20,6 +20,7 @@ from traces.errors import did_you_mean
 __all__ = [
     "FORMATS",
     "format_of",
+    "options_of",
     "read_dnn_partitioning",
     "read_graph",
     "read_onnx",
@@ -58,6 +59,12 @@ def format_of(path: Path) -> str:
                 return name
     elif b"forward_compute_time=" in content:
         return "pipedream"
+    elif path.suffix in (".pt2", ".pt", ".pth"):
+        raise PerformanceError(
+            "files of PyTorch are not read", where=str(path), allowed=", ".join(FORMATS),
+            todo="Write the model with torch.onnx.export, or read the module itself from Python: "
+            "sim.performance.readers.read_torch(module, example_inputs).",
+        )  # fmt: skip
     # A model in ONNX's protobuf begins with the tag of ir_version.
     elif content.startswith(b"\x08") or path.suffix == ".onnx":
         return "onnx"
@@ -66,13 +73,18 @@ def format_of(path: Path) -> str:
     )
 
 
+def options_of(format: str) -> list[str]:
+    """Names of the options that a format's reader has."""
+    return list(inspect.signature(FORMATS[format]).parameters)[1:]
+
+
 def read_graph(path: str | Path, format: str | None = None, **options: Any) -> OperatorGraph:
     """The operator graph in a file.
 
     Parameters
     ----------
     format : one of `FORMATS`; None: told from the content.
-    options : those of the format's reader (`samples`, `gpu`; Piper: `degree`, `time_unit`; ONNX: `dims`).
+    options : those of the format's reader (`samples`, `gpu`; Piper: `degree`, `time_unit`; ONNX: `dims`, `batch_axis`).
 
     Raises
     ------
@@ -89,7 +101,7 @@ def read_graph(path: str | Path, format: str | None = None, **options: Any) -> O
             allowed=", ".join(FORMATS),
             todo=did_you_mean(name, FORMATS),
         )
-    allowed = list(inspect.signature(FORMATS[name]).parameters)[1:]
+    allowed = options_of(name)
     for option in options:
         if option not in allowed:
             raise PerformanceError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.performance.graph import PerformanceError
+from sim.performance.readers.onnx_settle import STANDARD
 from sim.performance.readers.tape import Tape, einsum_flops, recurrent_costs, words
 
 _VIEWS = words("Reshape Flatten Squeeze Unsqueeze Identity")
@@ -37,6 +38,10 @@ _NORMS = words(
 )
 _POOLS = {"MaxPool": True, "GlobalMaxPool": True, "LpPool": True, "AveragePool": False, "GlobalAveragePool": False}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_CASTS = words("QuantizeLinear DequantizeLinear DynamicQuantizeLinear")
+"""To integers and back: their scales and zero points are not trained."""
+_SET_UP = words("Resize Upsample Pad Clip Slice Expand Tile OneHot")
+"""Their inputs but the first are how they work (scales, limits, fillings): not trained."""
 _SUBGRAPHS = {"If", "Loop", "Scan", "SequenceMap"}
 
 
@@ -51,6 +56,7 @@ class Node:
     attrs: dict[str, Any]
     shapes: Mapping[str, tuple[int, ...]]
     where: str
+    domain: str = ""
 
     def shape(self, tensor: str, rank: int = 0) -> tuple[int, ...]:
         """Its shape, of at least so many dimensions."""
@@ -161,11 +167,46 @@ def _dropout(tape: Tape, node: Node) -> None:
     tape.emit(node.name, "elementwise", node.reads[:1], node.outs[:1], keep_bytes=mask_bytes)
 
 
+def _cast(tape: Tape, node: Node) -> None:
+    """The gradient passes as it is."""
+    node.need(1)
+    tape.emit(node.name, "elementwise", node.reads, node.outs, weights=node.reads[:1])
+
+
+def _attention(tape: Tape, node: Node) -> None:
+    """Q K^T and its product with V as one kernel, which keeps a statistic of 4 bytes for each row of the scores.
+
+    Tensors are [batch, heads, length, size], or [batch, length, heads x size] with the heads as attributes; key and
+    value may have fewer heads than the query. What was seen before (inputs 4 and 5) makes the rows longer.
+    """
+    node.need(3)
+    q_heads, k_heads = node.attrs.get("q_num_heads", 0), node.attrs.get("kv_num_heads", 0)
+    sides = []
+    for tensor, heads in zip(node.reads[:3], (q_heads, k_heads, k_heads), strict=True):
+        shape = node.shape(tensor, 3)
+        if len(shape) == 3 and not (heads > 0 and shape[2] % heads == 0):
+            raise PerformanceError("Attention does not say how many heads it has", where=node.where, got=heads)
+        sides.append(shape if len(shape) > 3 else (shape[0], heads, shape[1], shape[2] // heads))
+    query, key, value = sides
+    before = node.shape(node.reads[4], 4)[2] if len(node.reads) > 4 and node.reads[4] else 0
+    rows = math.prod(query[:3])
+    tape.emit(
+        node.name,
+        "attention",
+        node.reads,
+        node.outs,
+        keep=[*node.reads[:3], node.outs[0]],
+        keep_bytes=4.0 * rows,
+        flops=2.0 * rows * (key[2] + before) * (query[3] + value[3]),
+    )
+
+
 def _elementwise(tape: Tape, node: Node) -> None:
     keep = {"output": node.outs, "inputs": node.reads, "nothing": []}[_KEEPS[node.op]]
     if node.op in ("Mul", "Div") and len(tape.varying(node.reads)) == 1 and not tape.parameters(node.reads):
         keep = []  # the gradient of a scaled value needs the scale only
-    tape.emit(node.name, "elementwise", node.reads, node.outs, keep=keep)
+    weights = node.reads[:1] if node.op in _SET_UP else node.reads
+    tape.emit(node.name, "elementwise", node.reads, node.outs, keep=keep, weights=weights)
 
 
 _COSTS: dict[str, Callable[[Tape, Node], None]] = {
@@ -176,12 +217,21 @@ _COSTS: dict[str, Callable[[Tape, Node], None]] = {
     "Einsum": _einsum,
     "Softmax": _softmax,
     "LogSoftmax": _softmax,
+    "Attention": _attention,
     "Gather": _gather,
     "Dropout": _dropout,
     **dict.fromkeys(_GATES, _recurrent),
     **dict.fromkeys(_NORMS, _norm),
     **dict.fromkeys(_POOLS, _pool),
+    **dict.fromkeys(_CASTS, _cast),
 }
+
+
+def _constant(tape: Tape, node: Node) -> None:
+    """What does not depend on the sample; a weight, where the tape counts it as one."""
+    tape.fold(node.outs, node.reads[:1] if node.op in _CASTS else node.reads)
+    for out in tape.param_values.keys() & set(node.outs):
+        tape.constants[out] = frozenset({out})
 
 
 def place(tape: Tape, node: Node) -> None:
@@ -189,7 +239,7 @@ def place(tape: Tape, node: Node) -> None:
     if node.op in ("Shape", "Size"):
         tape.fold(node.outs, [])
     elif not tape.varying(node.reads):
-        tape.fold(node.outs, node.reads)
+        _constant(tape, node)
     elif node.op in _VIEWS:
         tape.view(node.outs, node.reads[0])
     elif node.op in _SUBGRAPHS:
@@ -199,6 +249,8 @@ def place(tape: Tape, node: Node) -> None:
             got=node.op,
             todo="Unroll it before the model is written.",
         )
+    elif node.op == "Attention" and node.domain not in STANDARD:  # others take weights, too
+        tape.unknown(node.op, node.name, node.reads, node.outs)
     elif cost := _COSTS.get(node.op):
         cost(tape, node)
     elif node.op in _KEEPS:

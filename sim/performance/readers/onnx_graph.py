@@ -15,8 +15,14 @@ from typing import Any
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from sim.performance.readers.files import read_bytes
 from sim.performance.readers.onnx_costs import Node, place
+from sim.performance.readers.onnx_settle import Shapes, captured, graphs_in, settle, stated_shapes
+from sim.performance.readers.onnx_weights import trained
 from sim.performance.readers.operators import assemble
 from sim.performance.readers.tape import Tape
+from traces.errors import did_you_mean
+
+MOST_SIZE = 10**9
+"""Elements along a dimension: no model has more."""
 
 
 def _load(path: Path) -> Any:
@@ -33,46 +39,77 @@ def _load(path: Path) -> Any:
         raise PerformanceError("not an ONNX model", where=str(path), got=str(error)) from error
     if not model.graph.node:
         raise PerformanceError("not an ONNX model, or one without nodes", where=str(path))
-    tensors = [entry.name for entry in (*model.graph.input, *model.graph.initializer)]
-    texts = [text for node in model.graph.node for text in (node.name, node.op_type, *node.input, *node.output)]
-    for text in (*tensors, *texts):
-        if not isinstance(text, str):  # bytes that are not UTF-8
-            raise PerformanceError("a name in an ONNX model is not text", where=str(path), got=text)
+    _check_names(model.graph, where=str(path))
     return model
 
 
+def _check_names(graph: Any, where: str) -> None:
+    """Refuse names that are not text, in the graph and in what is nested in it."""
+    names = [entry.name for entry in (*graph.input, *graph.output, *graph.value_info, *graph.initializer)]
+    names += [text for node in graph.node for text in (node.name, node.op_type, *node.input, *node.output)]
+    names += [text for node in graph.node for entry in node.attribute for text in (entry.name, entry.ref_attr_name)]
+    for name in names:
+        if not isinstance(name, str):  # bytes that are not UTF-8
+            raise PerformanceError("a name in an ONNX model is not text", where=where, got=name)
+    for node in graph.node:
+        for nested in graphs_in(node):
+            _check_names(nested, where)
+
+
 def _batch_of(model: Any, dims: Mapping[str, int], batch_axis: int, where: str) -> int:
-    """Fix the sizes of the inputs, in place; returns the batch that all of them have."""
+    """Fix the sizes of the inputs, in place; returns the batch that all of them have.
+
+    A size of -1 is an open one, as an absent one is. A size goes by its symbol, or by INPUT:DIMENSION. An input whose
+    batch is elsewhere, as that of a recurrent state, has there the symbol of the first input's batch.
+    """
+    for name, size in dims.items():
+        if not 1 <= size <= MOST_SIZE:
+            raise PerformanceError(
+                f"dimension {name!r} has an impossible size", where=where, got=size, allowed=f"1 to {MOST_SIZE:,}"
+            )
     weights = {tensor.name for tensor in model.graph.initializer}
     batches: dict[str, int] = {}
-    symbol = ""
-    for entry in model.graph.input:
-        if entry.name in weights or not entry.type.HasField("tensor_type"):
-            continue
+    sizes: dict[str, int] = {}
+    known_names: set[str] = set()
+    inputs = [entry for entry in model.graph.input if entry.name not in weights and entry.type.HasField("tensor_type")]
+    first = next((list(entry.type.tensor_type.shape.dim) for entry in inputs if entry.type.tensor_type.shape.dim), [])
+    of_batch = first[batch_axis].dim_param if 0 <= batch_axis < len(first) else ""
+    for entry in inputs:
+        symbols = [dim.dim_param for dim in entry.type.tensor_type.shape.dim]
+        batch_at = symbols.index(of_batch) if of_batch and of_batch in symbols else batch_axis
         for axis, dim in enumerate(entry.type.tensor_type.shape.dim):
-            if not dim.HasField("dim_value"):
-                symbol = dim.dim_param if axis == batch_axis else symbol
-                size = dims.get(dim.dim_param, 1 if axis == batch_axis else None)
-                if size is None:
+            if not dim.HasField("dim_value") or dim.dim_value < 0:
+                symbol, place = dim.dim_param, f"{entry.name}:{axis}"
+                known_names |= {symbol, place} - {""}
+                given = dims[place] if place in dims else dims.get(symbol)
+                if given is None and axis != batch_at:
                     raise PerformanceError(
                         f"dimension {axis} of input {entry.name!r} has no size",
                         where=where,
-                        got=dim.dim_param,
-                        todo=f"Give it: dims={{{dim.dim_param!r}: 128}}.",
+                        got=symbol or None,
+                        todo=f"Give it: --dim {symbol or place}=128; in Python, dims={{{symbol or place!r}: 128}}.",
                     )
-                dim.dim_value = size
-            if axis == batch_axis:
+                dim.dim_value = 1 if given is None else given
+                if symbol:
+                    sizes[symbol] = dim.dim_value
+            if axis == batch_at:
                 batches[entry.name] = dim.dim_value
+    for name in dims:
+        if name not in known_names:
+            raise PerformanceError(
+                "no input has an open dimension of that name", where=where, got=name,
+                allowed=", ".join(sorted(known_names)) or "none: all sizes are in the file",
+                todo=did_you_mean(name, known_names),
+            )  # fmt: skip
     if not batches or len(set(batches.values())) > 1 or min(batches.values()) < 1:
         raise PerformanceError(
             f"the inputs do not have one batch size in dimension {batch_axis}",
             where=where,
             got=batches,
-            todo="Say which dimension is the batch: batch_axis=1.",
+            todo="Say which dimension is the batch: --batch-axis 1; in Python, batch_axis=1.",
         )
-    batch = next(iter(batches.values()))
-    _substitute(model, {**({symbol: batch} if symbol else {}), **dims})
-    return batch
+    _substitute(model, sizes)
+    return next(iter(batches.values()))
 
 
 def _substitute(model: Any, sizes: Mapping[str, int]) -> None:
@@ -82,23 +119,8 @@ def _substitute(model: Any, sizes: Mapping[str, int]) -> None:
         for dim in tensor.shape.dim:
             if dim.dim_param in sizes:
                 dim.dim_value = sizes[dim.dim_param]
-        if any(not dim.HasField("dim_value") for dim in tensor.shape.dim):
+        if any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in tensor.shape.dim):
             tensor.ClearField("shape")
-
-
-def _infer(model: Any, where: str) -> Any:
-    """The model with its functions inlined and its shapes inferred."""
-    import onnx
-    import onnx.inliner
-
-    try:
-        if model.functions:
-            model = onnx.inliner.inline_local_functions(model)
-        return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
-    except Exception as error:
-        # The checker raises types of its own, and many of them.
-        reason = " ".join(str(error).split())[:300]
-        raise PerformanceError("the shapes of an ONNX model cannot be inferred", where=where, got=reason) from error
 
 
 def _width_bytes(data_type: int, where: str) -> int:
@@ -121,25 +143,17 @@ def _attributes(proto: Any, where: str) -> dict[str, Any]:
         raise PerformanceError("an attribute has no readable value", where=where, got=str(error)[:200]) from error
 
 
-def _tape(graph: Any, where: str) -> tuple[Tape, dict[str, tuple[int, ...]]]:
-    """A tape with the graph's tensors and constants, no operators yet; and the shapes."""
+def _tape(graph: Any, shaped: Any, where: str) -> tuple[Tape, Shapes]:
+    """A tape with the graph's tensors and constants, no operators yet; and the shapes, which are those of `shaped`."""
     import onnx
 
-    floating = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
-    shapes: dict[str, tuple[int, ...]] = {}
-    types: dict[str, int] = {}
-    for entry in [*graph.input, *graph.value_info, *graph.output]:
-        tensor = entry.type.tensor_type
-        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-            shapes[entry.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
-            types[entry.name] = tensor.elem_type
-    values = {}
+    kinds = onnx.TensorProto
+    floating: set[int] = {kinds.FLOAT, kinds.DOUBLE, kinds.FLOAT16, kinds.BFLOAT16}
+    shapes, types = stated_shapes(shaped)
     for weight in graph.initializer:
-        shapes[weight.name], types[weight.name] = tuple(weight.dims), weight.data_type
         if any(size < 0 for size in weight.dims):
             raise PerformanceError("a weight has a negative size", where=where, got=weight.name)
-        if weight.data_type in floating and weight.dims:
-            values[weight.name] = math.prod(weight.dims)
+    values = trained(graph, shapes, types, floating)
     constants = {tensor.name: frozenset({tensor.name} & values.keys()) for tensor in graph.initializer}
     num_bytes = {
         name: float(math.prod(shape)) * (VALUE_BYTES if types[name] in floating else _width_bytes(types[name], where))
@@ -154,7 +168,8 @@ def _nodes(graph: Any, tape: Tape, shapes: Mapping[str, tuple[int, ...]], where:
     for i, proto in enumerate(graph.node):
         name = proto.name or next((out for out in proto.output if out), "") or f"{proto.op_type} {i}"
         at = f"{where}, node {name!r}"
-        for tensor in proto.input:
+        reads = [*proto.input, *captured(proto)]
+        for tensor in reads:
             if tensor not in tape.constants and tensor not in tape.maker:
                 raise PerformanceError("a node reads what no node before it makes", where=at, got=tensor)
         outs = [out for out in proto.output if out]
@@ -162,7 +177,7 @@ def _nodes(graph: Any, tape: Tape, shapes: Mapping[str, tuple[int, ...]], where:
             if out in tape.constants or out in tape.maker:
                 raise PerformanceError("two nodes make the same tensor", where=at, got=out)
         attrs = _attributes(proto, at)
-        place(tape, Node(name, proto.op_type, list(proto.input), outs, attrs, shapes, at))
+        place(tape, Node(name, proto.op_type, reads, outs, attrs, shapes, at, proto.domain))
         for out in outs:  # outputs beyond the first that an operator's cost leaves out
             if out not in tape.constants and out not in tape.maker:
                 tape.maker[out] = len(tape.ops) - 1
@@ -175,8 +190,8 @@ def graph_of_model(
     copy = type(model)()
     copy.CopyFrom(model)
     batch = _batch_of(copy, dims or {}, batch_axis, where)
-    graph = _infer(copy, where).graph
-    tape, shapes = _tape(graph, where)
+    graph, shaped = settle(copy, where)
+    tape, shapes = _tape(graph, shaped, where)
     inputs: Sequence[str] = list(tape.maker)
     _nodes(graph, tape, shapes, where)
     sample_bytes = sum(tape.size(tensor, tensor) for tensor in inputs)
@@ -186,14 +201,14 @@ def graph_of_model(
 def read_onnx(path: Path, *, dims: Mapping[str, int] | None = None, batch_axis: int = 0) -> OperatorGraph:
     """The graph of a model in ONNX, its costs for one sample: those of the file's batch, divided by it.
 
-    Trainable are the floating-point initializers with a dimension, but for running means and variances; each is
-    counted where it is read first. FLOPs are 2 for a multiply-add of convolutions, matrix products and recurrent
-    layers. A product of two activations is of kind 'attention'. Operators of unknown kind count as elementwise,
-    with a warning.
+    Trainable are the weights (`onnx_weights`), but for running means and variances; each is counted where it is read
+    first. An `If` that constants decide is its taken branch; other control flow is refused. FLOPs are 2 for a
+    multiply-add of convolutions, matrix products and recurrent layers. A product of two activations is of kind
+    'attention'. Operators of unknown kind count as elementwise, with a warning.
 
     Parameters
     ----------
-    dims : sizes of symbolic dimensions; that of the batch is 1 unless it is given.
+    dims : sizes of open dimensions, by symbol or as 'INPUT:DIMENSION'; that of the batch is 1 unless it is given.
     batch_axis : dimension of all inputs that is the batch.
 
     Raises
