@@ -102,11 +102,6 @@ class Placement:
     cap_w: float = 0.0
     """Power that each of these GPUs may draw at most, in W, for a policy that `caps_power`; 0: no cap."""
 
-    @property
-    def has_terms(self) -> bool:
-        """Whether it says anything but GPUs and plan."""
-        return bool(self.milli or self.batch_size or self.cap_w)
-
     def same(self, other: Placement) -> bool:
         """Whether a job runs alike on both: all else equal, and the same GPUs in each part of its plan, in any order.
 

@@ -54,8 +54,8 @@ class Desk:
         self._milli, self._shares = trace.gpu_milli.tolist(), policy.shares_gpus
         self._neighbours = neighbours(trace, truth, cluster, config, policy.shares_gpus)
         self._terms = Terms(view, cluster, policy, truth, config, self._refuse)
-        self._leases = Leases(clock, ask, on_lease_end) if policy.leases_gpus else None
-        self._parts = self._neighbours is not None or self._leases is not None or policy.shares_gpus
+        self._leases = Leases(clock, book.leases, ask, on_lease_end) if policy.leases_gpus else None
+        self._parts = self._neighbours is not None or policy.shares_gpus
         self.launch, self._launches = [-1] * len(trace), 0
         """Number of each job's present launch; an end on the calendar that belongs to another one is stale."""
         self._in_vain = 0
@@ -197,7 +197,6 @@ class Desk:
             self._refuse("a lease ends in the future", row, until_s,
                          f"a time after {self._clock.now:.12g}, up to {MAX_TIME_S:g}, or inf")
         self._leases.grant(row, float(until_s))
-        self._book.lease(row, float(until_s))
 
     # -- what happens to running jobs -------------------------------------------------------------------------------
 
@@ -225,10 +224,7 @@ class Desk:
         """A job leaves those that it shares GPUs and links with."""
         if self._neighbours is not None:
             self._neighbours.leave(row)
-        if self._leases is not None:
-            self._leases.drop(row)
-        if self._terms.held:
-            self._terms.leave(row)
+        self._terms.leave(row)
 
     def _respeed(self) -> None:
         """Jobs whose neighbours have come or gone go on at their new rates, where they are."""

@@ -47,7 +47,8 @@ class JobBook:
         self._overhead_after = overheads(config)
         self._load_gib_per_s = config.restart_gib_per_s
         self._terms: dict[int, Agreed] = {}
-        self._leases: dict[int, float] = {}
+        self.leases: dict[int, float] = {}
+        """When the GPUs of running jobs fall back, where they were given for a time."""
         self._vc = view.jobs.vc.tolist()
         self.vc_left: list[int] = view.vc_left.tolist()
         """What each virtual cluster may still take (milli-GPU): the truth, of which the view's array is a copy."""
@@ -122,13 +123,6 @@ class JobBook:
         """Time to load a job's state at a restart; none where it is unknown, or at the first start."""
         gib = self._truth.state_gib(row) if self._starts[row] else 0.0
         return 0.0 if np.isnan(gib) else gib / gib_per_s
-
-    def lease(self, row: int, until_s: float) -> None:
-        """Note until when a running job has its GPUs; infinity: for good."""
-        if until_s == np.inf:
-            self._leases.pop(row, None)
-        else:
-            self._leases[row] = until_s
 
     def respeed(self, row: int, now_s: float, rate: float) -> float:
         """A job goes on where it is, at another rate; returns when it will now end.
@@ -234,8 +228,8 @@ class JobBook:
         self.done[row], self._ended_by[row] = kept, why
         if self._terms:
             self._terms.pop(row, None)
-        if self._leases:
-            self._leases.pop(row, None)
+        if self.leases:
+            self.leases.pop(row, None)
         view.served_s[row] = kept / self._reference[row]
         view.begin_s[row] = np.nan
         view.slot_n[row] = 0
@@ -251,8 +245,8 @@ class JobBook:
         """Write down a segment that ends now, and count the time that it held its GPUs."""
         view, begin, milli = self._view, self._begin[row], self._milli[row]
         self._recorder.segment(row, begin, now_s, gpus, milli, self._overhead[row], self._rate[row], worked, lost, why)
-        if self._terms or self._leases:
-            agreed, until_s = self._terms.get(row), self._leases.get(row, np.nan)
+        if self._terms or self.leases:
+            agreed, until_s = self._terms.get(row), self.leases.get(row, np.nan)
             if agreed is not None:
                 self._recorder.terms(agreed.batch_size, agreed.cap_w, until_s)
             elif not np.isnan(until_s):

@@ -11,30 +11,29 @@ from sim.engine.clock import OVER, Clock
 
 
 class Leases:
-    """When the GPUs of running jobs fall back, by row; jobs without a lease are not in it.
+    """Grants leases and ends them.
 
-    `ask` asks the policy for a decision, `end` takes the GPUs of jobs whose leases are over.
+    `until_s` is the book's account of when the GPUs of running jobs fall back, by row; jobs without a lease are not in
+    it, and a job that gives its GPUs back leaves it. `ask` asks the policy for a decision, `end` takes the GPUs of jobs
+    whose leases are over.
     """
 
-    def __init__(self, clock: Clock, ask: Callable[[], None], end: Callable[[list[int]], None]) -> None:
-        self._clock, self._ask, self._end = clock, ask, end
-        self.until_s: dict[int, float] = {}
+    def __init__(
+        self, clock: Clock, until_s: dict[int, float], ask: Callable[[], None], end: Callable[[list[int]], None]
+    ) -> None:
+        self._clock, self._until_s, self._ask, self._end = clock, until_s, ask, end
         self._planned: set[float] = set()
         """Instants that have an event: one for all leases that end then."""
 
     def grant(self, row: int, until_s: float) -> None:
         """Give, renew or (infinity) take back the lease of a running job."""
         if until_s == np.inf:
-            self.until_s.pop(row, None)
+            self._until_s.pop(row, None)
             return
-        self.until_s[row] = until_s
+        self._until_s[row] = until_s
         if until_s not in self._planned:
             self._planned.add(until_s)
             self._clock.at(until_s, self._due)
-
-    def drop(self, row: int) -> None:
-        """A job has given its GPUs back."""
-        self.until_s.pop(row, None)
 
     def _due(self, event: Any) -> None:
         self._planned.discard(float(self._clock.now))
@@ -49,4 +48,4 @@ class Leases:
     def _over(self) -> list[int]:
         """Jobs whose leases are over now, in order of rows."""
         now = float(self._clock.now)
-        return sorted(row for row, until_s in self.until_s.items() if until_s <= now)
+        return sorted(row for row, until_s in self._until_s.items() if until_s <= now)

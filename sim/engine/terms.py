@@ -63,7 +63,7 @@ class Terms:
         self._card_gib = np.array([t.memory_gib for t in cluster.types])[cluster.gpu_type]
         self._free_gib = self._card_gib.copy()
         """What jobs with a share leave of each GPU's memory: the truth, of which the view's array is a copy."""
-        self.held: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._held: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         """GPUs and memory of each running job that has a share of a GPU."""
 
     def agree(self, row: int, placement: Placement, rate: float) -> Agreed:
@@ -151,14 +151,13 @@ class Terms:
         if agreed.memory_gib is not None:
             known = np.nan_to_num(agreed.memory_gib)
             self._change(gpus, -known)
-            self.held[row] = gpus, known
+            self._held[row] = gpus, known
 
     def leave(self, row: int) -> None:
         """A job gives its GPUs back."""
-        if row in self.held:
-            self._change(*self.held.pop(row))
+        if row in self._held:
+            self._change(*self._held.pop(row))
 
     def _change(self, gpus: np.ndarray, by_gib: np.ndarray) -> None:
         np.add.at(self._free_gib, gpus, by_gib)
-        if self._policy.shares_gpus:
-            self._view.free_gib[gpus] = self._free_gib[gpus]
+        self._view.free_gib[gpus] = self._free_gib[gpus]

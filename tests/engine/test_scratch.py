@@ -71,7 +71,7 @@ class World:
         view.slot_n[:] = sizes
         view.slot_at[:] = np.concatenate(([0], np.cumsum(sizes)[:-1]))
         view.slots = np.concatenate([np.empty(0, dtype=np.int32), *(p.gpus for _, p in sorted(self.held.items()))])
-        view.placed = {row: p for row, p in self.held.items() if p.plan is not None or p.has_terms}
+        view.placed = {row: p for row, p in self.held.items() if p.plan is not None or p.milli}
 
 
 def gpus(*numbers: int) -> np.ndarray:
