@@ -88,6 +88,20 @@ SEEDS: tuple[Seed, ...] = (
         "a,0,60,2,900,soft,g1,r1,16,64.5,1,8,32,16,64", "b,5,60,1,,,NA,,,,0,0,0,0,0",
         "c,9,7,4,50,strict,,r1,0,1,4,4,8,8,9")),
     Seed("canonical", "own.parquet", _parquet()),
+    Seed("mapped", "mine.csv", _csv(
+        "task;came;ran;gpus;queue;state;limit", "a;1507532515000;10;4;x;DONE;60", "b;1507532500000;20;0;x;LOST;",
+        "c;1507539715500;1.5;0.5;y;GONE;5", "d;1507539715500;;2;y;DONE;5"),
+        beside=(("map.toml", _csv(
+            "[columns]", 'id = "task"', 'submit = "came"', 'duration = "ran"', 'gpus = "gpus"', 'vc = "queue"',
+            'status = "state"', 'estimate = "limit"', "[units]", 'submit = "ms"', 'duration = "min"',
+            'estimate = "min"', "[status]", 'passed = "DONE"', 'killed = ["LOST", "GONE"]')),),
+        paths=(("map", "map.toml"),)),
+    Seed("mapped", "dates.tsv", _csv(
+        "created\tstarted\tended\tnodes\tgpus", "2017-10-09T07:01:55Z\t2017-10-09 07:02:00\t2017-10-09 08:00\t2\t8",
+        "2017-11-05 01:30:00\t2017-11-05 01:31:00.5\tNone\t1\t1", "2017-10-10\t2017-10-10 01:00\t2017-10-11\t3\t8"),
+        beside=(("map.toml", _csv(
+            "[columns]", 'submit = "created"', 'start = "started"', 'end = "ended"', 'gpus = "gpus"',
+            'workers = "nodes"', "[calendar]", 'zone = "America/Los_Angeles"')),), paths=(("map", "map.toml"),)),
     Seed("philly-csv", "philly.csv", _csv(
         "timestamp,duration,num_gpus,gpu_time,cluster", "2017-10-09 07:01:55,66.0,1,66.0,v1",
         "2017-10-09 06:13:03,2951.0,2,5902.0,v2", "2017-11-05 01:30:00,10.0,0,0.0,v2",

@@ -15,7 +15,9 @@ from traces import readers
 from traces.errors import TraceError, did_you_mean
 from traces.offered_load import offered_load, scale_load
 from traces.readers.canonical import write_trace
+from traces.readers.mapped import header_of
 from traces.reading.discovery import discovered
+from traces.reading.logguess import proposal, tells
 from traces.reading.reader import Head, Reader
 from traces.reading.sidetables import OTHERS
 from traces.reading.text import check_header_first
@@ -59,6 +61,8 @@ def load_trace(path: str | Path, format: str | None = None, /, **options: Any) -
         raise TraceError("unknown trace format", where="--format", got=format, allowed=", ".join(FORMATS),
                          todo=did_you_mean(format, FORMATS))
     _check_there(path, format)
+    if format is None and "map" in options:
+        format = "mapped"
     reader = FORMATS[format] if format is not None else detect(path)
     if path.is_dir() and not reader.folders:
         raise TraceError("a folder, not a file", where=str(path), allowed=f"a file of format {reader.name!r}")
@@ -72,7 +76,8 @@ def load_trace(path: str | Path, format: str | None = None, /, **options: Any) -
         raise TraceError("cannot read the trace", where=str(error.filename or path),
                          got=error.strerror or str(error), todo="Check the path and its permissions.") from None
     told = {name: str(value) for name, value in used.items() if value is not None}
-    return replace(trace, provenance=replace(trace.provenance, options=told, sha256=digest))
+    about = trace.provenance  # a reader that says how it was told to read knows it better
+    return replace(trace, provenance=replace(about, options=told | dict(about.options), sha256=digest))
 
 
 def file_hash(path: Path) -> str:
@@ -177,7 +182,7 @@ def detect(path: str | Path) -> Reader:
     raise TraceError(
         "format not recognised", where=str(path), got=", ".join(start.header)[:200] or start.first[:40],
         allowed=f"{FORMATS['canonical'].description}; or a file of another format: {', '.join(FORMATS)}",
-        todo=_nearest(start),
+        todo=" ".join(filter(None, (_nearest(start), _own(start)))),
     )
 
 
@@ -200,6 +205,14 @@ def _check_kind(path: Path) -> None:
     if not (path.is_file() or path.is_dir()):  # a pipe that nobody writes to would be waited for
         raise TraceError("neither a file nor a folder", where=str(path), got="a pipe, socket or device",
                          allowed="a file", todo="Write what it gives to a file first.")
+
+
+def _own(start: Head) -> str:
+    """What to call a log of one's own with, where its header looks like that of a table."""
+    header = header_of(start)
+    if not tells(header):
+        return ""
+    return f"A log of your own is read by a map of its columns, perhaps: {proposal(header)}"
 
 
 def _nearest(start: Head) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.cli import console
-from sim.cli.options import CLUSTER, TRACE
-from sim.cli.traceoptions import command_line, reads_a_trace
+from sim.cli.options import CLUSTER, MAP, TRACE
+from sim.cli.traceoptions import command_line, mapping, reads_a_trace
 from traces.errors import HetsimError
 from traces.outfile import refuse_existing
 
@@ -56,6 +56,7 @@ def describe(
       hetsim trace describe philly --cluster gavel
       hetsim trace describe cluster_job_log --read attempts=last --from 2017-10-01 --to 2017-11-01
       hetsim trace describe jobs.csv --picture jobs.png
+      hetsim trace describe mine.csv --map submit=submit_time:ms,duration=run_time:min,gpus=num_gpus,zone=Asia/Shanghai
       hetsim trace describe pai --jobs 20000 --json
     """
     from sim.workload.prepare import gpus_by_type
@@ -218,6 +219,8 @@ def compare(
     jobs: Annotated[int | None, typer.Option(
         help="Jobs of a generated trace.  [as many as the other has]", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Seed of a generated trace.", min=0)] = 0,
+    map: Annotated[str | None, typer.Option("--map", help=f"Of the first. {MAP}")] = None,
+    other_map: Annotated[str | None, typer.Option("--other-map", help="The same of the other one.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say how far two traces are apart: run times, sizes, arrivals, virtual clusters.
@@ -226,6 +229,7 @@ def compare(
     Examples:
       hetsim trace compare philly.csv philly
       hetsim trace compare venus.parquet saturn.parquet --json
+      hetsim trace compare jobs.csv philly --map submit=submit_time:ms,duration=run_time:min,gpus=num_gpus
     """
     from sim.workload.prepare import DEFAULT_JOBS
     from traces.study.distances import as_text
@@ -233,10 +237,11 @@ def compare(
     from traces.synthetic.generate import GENERATORS
 
     found: dict[str, Trace] = {}
+    maps = {other: other_map, one: map} if one != other else {one: map or other_map}
     for name in sorted((one, other), key=lambda name: name in GENERATORS):  # files first: they say how many jobs
         taken = jobs or next((len(trace) for trace in found.values()), DEFAULT_JOBS)
         made = {"jobs": taken, "seed": seed} if name in GENERATORS else {}
-        found[name] = _trace(name, None, made)[0]
+        found[name] = _trace(name, None, made | mapping(maps[name], {}))[0]
     apart = distances(found[one], found[other])
     if json:
         console.show_json(apart)

@@ -8,6 +8,8 @@ import typer
 
 TRACE = "philly, pai, helios or acme (generated), or a file."
 FORMAT = "Format of the trace file; left out: told from its content."
+MAP = "Columns of a log of one's own: submit=COLUMN:UNIT,duration=COLUMN:UNIT,gpus=COLUMN,…, or a TOML file " \
+    "(docs/traces.md)."
 CLUSTER = "Preset, TOML file, or shorthand such as v100:8x4+t4:2x8."
 JOBS = "Only the first so many jobs.  [generated: 5000; file: all]"
 Params = Annotated[

@@ -10,13 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from sim.cli.options import FORMAT, JOBS
+from sim.cli.options import FORMAT, JOBS, MAP
 
 #: Name of the setting -> its option. All are left out by default.
 OPTIONS: dict[str, Any] = {
     "format": Annotated[str | None, typer.Option("--format", help=FORMAT)],
     "read": Annotated[list[str] | None, typer.Option(
         "--read", metavar="NAME=VALUE", help="An option of the format, see `hetsim trace formats`; may be repeated.")],
+    "map": Annotated[str | None, typer.Option("--map", help=MAP)],
     "gpu_types": Annotated[list[str] | None, typer.Option(
         "--gpu-type", metavar="NAME=TYPE", help="A GPU type that the trace names, and what it is taken for, such as "
         "G2=A10 (G2= for any); may be repeated.")],
@@ -82,11 +83,22 @@ def settings(given: Mapping[str, Any]) -> dict[str, Any]:
     ConfigError
         --read, --gpu-type or --assign-with without a value, or the same name twice.
     """
-    found = {name: value for name, value in given.items() if value not in (None, [], ()) and name not in _TABLES}
+    found = {name: value for name, value in given.items()
+             if value not in (None, [], ()) and name not in (*_TABLES, "map")}
     for table in _TABLES:
         texts = given.get(table) or ()
         found |= {f"{table}.{name}": value for name, value in pairs(texts, _FLAGS.get(table, f"--{table}")).items()}
-    return found
+    return found | mapping(given.get("map"), found)
+
+
+def mapping(text: str | None, found: Mapping[str, Any]) -> dict[str, str]:
+    """--map as a setting; a ConfigError where `found` has one already."""
+    from sim.settings.config import ConfigError
+
+    if text is not None and "read.map" in found:
+        raise ConfigError("an option is given twice", where="command line, --map", got=text,
+                          todo="Leave out --read map.")
+    return {} if text is None else {"read.map": text}
 
 
 def pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
@@ -119,6 +131,9 @@ def command_line(recipe: Mapping[str, Any], out: str) -> str:
         if name == "trace":
             continue
         flag = _FLAGS.get(name, f"--{name}")
+        if name == "read" and "map" in value:
+            words += ["--map", value["map"]]
+            value = {k: v for k, v in value.items() if k != "map"}
         values = [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else \
             value if isinstance(value, list) else [value]
         words += [word for one in values for word in (flag, str(one))]

@@ -189,6 +189,16 @@ class RunConfig(Settings):
         return {name: str(value).lower() if isinstance(value, bool) else str(value) if _is_number(value) else value
                 for name, value in options.items()}
 
+    @field_validator("read")
+    @classmethod
+    def _map(cls, read: dict[str, str]) -> dict[str, str]:
+        """A map is kept as what it says: a file of it may change, or be elsewhere when the run is made again."""
+        if "map" not in read:
+            return read
+        from traces.reading.logmap import settled  # with pandas and Arrow, which settings alone do without
+
+        return read | {"map": settled(read["map"])}
+
     @field_validator("reference")
     @classmethod
     def _reference(cls, name: str) -> str:

@@ -87,4 +87,4 @@ def trace_of(
     provenance = Provenance(source=table.source, format=format, rule=rule, rows_read=len(table),
                             counts=tally.counts, first=tally.first, notes=notes, **about)
     return Trace.from_columns({name: values[kept] for name, values in columns.items()}, provenance,
-                              rows=table.lines[kept], row_word="line")
+                              rows=table.lines[kept], row_word=table.word)

@@ -6,7 +6,7 @@ log was taken is unknown. PAI: only Terminated tasks are successful.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -28,20 +28,23 @@ WORDS: dict[str, str] = {
 
 
 def canonical(
-    words: Sequence[str], source: str, rows: Sequence[int] | np.ndarray, row_word: str = "line"
+    words: Sequence[str], source: str, rows: Sequence[int] | np.ndarray, row_word: str = "line",
+    own: Mapping[str, str] | None = None,
 ) -> np.ndarray:
-    """Map the words of a log, in any case, to `traces.columns.STATUSES`.
+    """Map the words of a log, in any case, to `traces.columns.STATUSES`; `own` (lower case) go before those of `WORDS`.
 
     Raises
     ------
     TraceError
         A word is not in the map; the message names it, its row, and the words that are.
     """
-    seen = {word: WORDS.get(word.strip().lower()) for word in set(words)}
+    known = WORDS | dict(own or {})
+    seen = {word: known.get(word.strip().lower()) for word in set(words)}
     out = np.array([seen[word] for word in words], dtype=object)
     for index in np.flatnonzero(out == None)[:1]:  # noqa: E711 - elementwise
         raise TraceError(
             "unknown status", where=f"{source}, {row_word} {rows[index]}, status", got=words[index],
-            allowed=", ".join(WORDS), todo="Correct the row, or add the word to traces/reading/status.py.",
+            allowed=", ".join(known), todo="Correct the row, or add the word to traces/reading/status.py."
+            if own is None else f"Say what it means: --map …,failed={words[index]} (or passed, killed, unknown).",
         )
     return out

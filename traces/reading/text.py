@@ -31,11 +31,15 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 @dataclass(frozen=True)
 class Table:
-    """The cells of a CSV file as text. `lines` is the line number of each row in the file (from 1)."""
+    """The cells of a CSV file as text. `lines` is the line number of each row in the file (from 1).
+
+    `word` is what they count where they are no lines, in the words of a user: "row".
+    """
 
     source: str
     cells: dict[str, pa.ChunkedArray]
     lines: np.ndarray
+    word: str = "line"
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -45,7 +49,7 @@ class Table:
 
     def where(self, index: int, name: str) -> str:
         """The place of one cell, for a message."""
-        return f"{self.source}, line {self.lines[index]}, column {name!r}"
+        return f"{self.source}, {self.word} {self.lines[index]}, column {name!r}"
 
     def text(self, name: str) -> np.ndarray:
         """A column as an object array of `str`, surrounding blanks stripped."""

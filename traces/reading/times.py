@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from traces.errors import TraceError
 
@@ -16,8 +19,11 @@ FORMAT = "%Y-%m-%d %H:%M:%S"
 NO_TIME = (None, "", "None", "null", "NULL")
 #: How the rule of a trace says that its reader took minutes and made seconds of them.
 BY_MINUTES = "(minutes x 60)"
+#: How it ends where the user said what the unit is.
+AS_NAMED = "as named)"
 #: POSIX seconds of 2000-01-01 and 2100-01-01: GPU clusters have no jobs outside them.
 EARLIEST_S, LATEST_S = 946_684_800, 4_102_444_800
+_OFFSET = r"\d\d:\d\d.*(?:Z|[+-]\d\d(?::?\d\d)?)$"
 
 
 @dataclass(frozen=True)
@@ -28,8 +34,8 @@ class Times:
     unclear: int
 
 
-def zone(tz: str) -> ZoneInfo | None:
-    """Return the named time zone; None for '' and 'naive' (take times as UTC).
+def zone(tz: str, where: str = "option 'tz'") -> ZoneInfo | None:
+    """Return the named time zone; None for '' and 'naive' (take times as UTC). `where` it was named, for a message.
 
     Raises
     ------
@@ -41,7 +47,7 @@ def zone(tz: str) -> ZoneInfo | None:
     try:
         return ZoneInfo(tz)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise TraceError("unknown time zone", where="option 'tz'", got=tz,
+        raise TraceError("unknown time zone", where=where, got=tz,
                          allowed="naive, UTC or a name such as America/Los_Angeles") from None
 
 
@@ -89,13 +95,59 @@ def posix_s(
         raise TraceError("not a time", where=where(at), got=texts[at],
                          allowed="YYYY-MM-DD HH:MM:SS between the years 2000 and 2099",
                          todo="Check the column order and the unit.")
-    if region is None:
-        return Times(seconds, 0)
-    strict = index.tz_localize(region, ambiguous="NaT", nonexistent="NaT")
-    unclear = strict.isna() & ~missing
-    if unclear.any():
-        daylight = np.ones(len(index), dtype=bool)
-        strict = index.tz_localize(region, ambiguous=daylight, nonexistent="shift_forward")
-    seconds = strict.as_unit("s").asi8.astype(np.float64)
+    return _in_zone(index, region, missing)
+
+
+def any_posix_s(texts: Sequence[str], tz: str, where: Callable[[int], str], form: str = "") -> Times:
+    """Read times of any log: as `form` says, or as ISO 8601 has them.
+
+    These are 2017-10-09, 2017-10-09 07:01:55.5, 2017-10-09T07:01:55+08:00.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        One time each; "" is no time.
+    tz, where :
+        As of `posix_s`; a time that names its own offset from UTC needs no zone.
+    form : str
+        As for `strptime`, such as "%d/%m/%Y %H:%M".
+
+    Raises
+    ------
+    TraceError
+        A text is no such time, or lies outside 2000..2099.
+    """
+    region, cells = zone(tz), pd.Series(texts, dtype=object)
+    missing = (cells == "").to_numpy(dtype=bool)
+    try:
+        found = pd.DatetimeIndex(pd.to_datetime(cells, format=form or "ISO8601", errors="coerce", utc=True))
+    except (ValueError, re.error) as error:
+        raise TraceError("no form of a time", where=where(0), got=form, allowed="as %d/%m/%Y %H:%M:%S",
+                         todo=str(error)[:100]) from None
+    index = found.tz_localize(None).as_unit("us")
+    own = np.full(len(cells), "%z" in form) if form else \
+        pc.match_substring_regex(pa.array(texts, pa.string()), _OFFSET).to_numpy(zero_copy_only=False)
+    seconds = index.asi8 / 1e6
+    wrong = ~missing & (index.isna() | ~((seconds >= EARLIEST_S) & (seconds < LATEST_S)))
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        form_words = f"a time as {form}" if form else "a date such as 2017-10-09 07:01:55 or 2017-10-09T07:01:55+08:00"
+        raise TraceError("not a time", where=where(at), got=texts[at], allowed=f"{form_words}, between 2000 and 2099",
+                         todo="Check the column; another form is named as COLUMN:%d/%m/%Y %H:%M.")
+    times = _in_zone(index, region, missing | own)
+    return Times(np.where(own & ~missing, seconds, times.posix_s), times.unclear)
+
+
+def _in_zone(index: pd.DatetimeIndex, region: ZoneInfo | None, missing: np.ndarray) -> Times:
+    """Wall-clock times of a zone as POSIX seconds."""
+    unclear = 0
+    if region is not None:
+        strict = index.tz_localize(region, ambiguous="NaT", nonexistent="NaT")
+        hit = strict.isna() & ~missing
+        if hit.any():
+            daylight = np.ones(len(index), dtype=bool)
+            strict = index.tz_localize(region, ambiguous=daylight, nonexistent="shift_forward")
+        index, unclear = strict, int(hit.sum())
+    seconds = index.as_unit("us").asi8 / 1e6
     seconds[missing] = np.nan
-    return Times(seconds, int(unclear.sum()))
+    return Times(seconds, unclear)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from traces.reading.tally import FIRST
-from traces.reading.times import BY_MINUTES
+from traces.reading.times import AS_NAMED, BY_MINUTES
 from traces.select import asked_for
 from traces.study.describe import allows
 from traces.study.edges import cut_off
@@ -130,7 +130,7 @@ def _of_the_whole(trace: Trace) -> Iterator[tuple[str, np.ndarray]]:
     """What only all jobs together show: a unit that is not seconds, and a hole in the log."""
     every = np.full(len(trace), len(trace) >= FEW)
     whole_minutes = bool((trace.duration_s % 60 == 0).all() and (trace.duration_s > 0).any()) \
-        and BY_MINUTES not in trace.provenance.rule
+        and not any(words in trace.provenance.rule for words in (BY_MINUTES, AS_NAMED))
     yield "jobs, all of whole minutes: was the unit minutes?", every & whole_minutes
     begun, going = cut_off(trace)
     whole_s = trace.duration_s[~(begun | going)]
