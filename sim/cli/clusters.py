@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sim.cli import console
-from sim.cli.options import FORMAT
+from sim.cli.options import FORMAT, MAP
 from sim.cli.traceoptions import pairs
 from traces.outfile import refuse_existing, written
 
@@ -36,6 +36,7 @@ def from_table(
     trace: Annotated[str | None, typer.Option(
         help="Trace that is to run there: times of the table are put on its clock.")] = None,
     trace_format: Annotated[str | None, typer.Option(help=FORMAT)] = None,
+    trace_map: Annotated[str | None, typer.Option(help=MAP)] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:
     """Make a cluster file, and beside it what changes over time: OUT.capacity.csv, OUT.outages.csv.
@@ -62,7 +63,7 @@ def from_table(
     options = pairs(read or [], "--read")
     source = read_machines(table, format, **(options | ({"job_log": str(job_log)} if job_log else {})))
     said = _types(type_ or [])
-    shift_s = _shift_s(source.about, trace, trace_format)
+    shift_s = _shift_s(source.about, trace, trace_format, trace_map)
     made = (from_machines(source, said, shift_s=shift_s) if isinstance(source, Machines)
             else from_counts(source, said, gpus_per_node=gpus_per_node, shift_s=shift_s))
     about = f"{made.nodes:,} nodes, {made.gpus:,} GPUs; from {table.name} ({source.about.format}, {source.about.rule})"
@@ -107,7 +108,7 @@ def _types(texts: list[str]) -> dict[str, str]:
     return said
 
 
-def _shift_s(about: About, trace: str | None, format: str | None) -> float:
+def _shift_s(about: About, trace: str | None, format: str | None, map: str | None) -> float:
     """What the table's times need to be on the trace's clock: both say when their time 0 was."""
     if trace is None:
         if about.epoch_s is not None:
@@ -116,7 +117,7 @@ def _shift_s(about: About, trace: str | None, format: str | None) -> float:
     from traces.errors import TraceError
     from traces.load import load_trace
 
-    epoch_s = load_trace(trace, format).provenance.epoch_s
+    epoch_s = load_trace(trace, format, **({} if map is None else {"map": map})).provenance.epoch_s
     if about.epoch_s is None:
         return 0.0
     if epoch_s is None:

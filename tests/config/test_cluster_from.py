@@ -100,6 +100,10 @@ def test_times_are_put_on_the_clock_of_the_trace(tmp_path: Path) -> None:
     code, _, said = hetsim("cluster", "from", tmp_path / "cluster_gpu_number.csv", "-o", out, "--trace",
                            tmp_path / "t.csv", "--force")
     assert code == 2 and "the trace has none" in said
+    (tmp_path / "mine.csv").write_text("came;ran;gpus\n2020-03-31T22:00Z;10;1\n")
+    assert hetsim("cluster", "from", tmp_path / "cluster_gpu_number.csv", "-o", out, "--trace", tmp_path / "mine.csv",
+                  "--trace-map", "submit=came,duration=ran,gpus=gpus", "--force")[0] == 0
+    assert read_capacity(tmp_path / "v.capacity.csv").time_s[0] == -6 * 3600
 
 
 def test_a_machine_takes_the_place_of_one_that_has_gone(tmp_path: Path) -> None:

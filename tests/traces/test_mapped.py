@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from experiments.fuzz_seeds import SEEDS
 from tests.conftest import ROOT
+from traces.columns import COLUMNS
 from traces.errors import TraceError
 from traces.load import load_trace
 from traces.reading.logguess import guessed, proposal
@@ -148,6 +150,31 @@ def test_gpus_are_counted_shared_or_lie_on_workers(tmp_path, named, cells, gpus,
     path = put(tmp_path, "t,r,g,w", f"0,1,{cells}")
     trace = load_trace(path, map=f"submit=t,duration=r,{named}")
     assert (trace.num_gpus[0], trace.gpu_milli[0], trace.worker_gpus[0]) == (gpus, milli, worker)
+
+
+KNOWN = {
+    "itp": "id=job_id,submit=submission_time,duration=duration,gpus=num_gpu,constants.vc=cluster01",
+    "blox": "id=job,submit=submit_s,duration=duration_s,gpus=gpus",
+    "pai": "id=job_id,submit=submit_time,duration=duration,workers=num_inst,worker_gpus=num_gpu,user=user,"
+           "gpu_type=gpu_type",
+    "openb": "id=name,submit=creation_time,start=scheduled_time,end=deletion_time,gpus=num_gpu,workers=1,"
+             "gpu_milli=gpu_milli,gpu_type=gpu_spec,status=pod_phase,cpus=cpu_milli:milli,memory=memory_mib:MiB",
+    "helios": "id=job_id,user=user,vc=vc,submit=submit_time,start=start_time,end=end_time,gpus=gpu_num,"
+              "workers=node_num,cpus=cpu_num,status=state,zone=Asia/Shanghai",
+}
+
+
+@pytest.mark.parametrize("format", KNOWN)
+def test_a_known_format_read_by_a_map_is_what_its_own_reader_makes_of_it(tmp_path, format):
+    seed = next(seed for seed in SEEDS if seed.format == format and not seed.folder)
+    (tmp_path / seed.name).write_bytes(seed.data)
+    own, mapped = load_trace(tmp_path / seed.name, format), load_trace(tmp_path / seed.name, map=KNOWN[format])
+    untold = ("cpus", "gpu_type") if format == "pai" else ()  # of one instance; with a word for any type
+    told = [c.name for c in COLUMNS if c.name not in untold]
+    for name in told:
+        one, other = getattr(own, name), getattr(mapped, name)
+        assert one.tolist() == other.tolist() if one.dtype == object else np.allclose(one, other, equal_nan=True), name
+    assert own.provenance.epoch_s == mapped.provenance.epoch_s
 
 
 def test_rows_without_gpus_are_two_counts(tmp_path):
