@@ -32,6 +32,9 @@ def run(
     trace: Annotated[str | None, typer.Option(help=f"{TRACE}  [philly]")] = None,
     cluster: Annotated[str | None, typer.Option(
         help=f"{CLUSTER}  [gavel; for the generated pai: pai320, for helios and acme: their own]")] = None,
+    prices: Annotated[str | None, typer.Option(
+        metavar="on-demand, spot, reserved or FILE.toml", help="What GPUs cost: prices of the catalogue by kind, or "
+        "your own, as for `hetsim recommend`.  [the cluster's]")] = None,
     out: Annotated[str | None, typer.Option(help="Folder of the results.  [a new one in runs/]")] = None,
     work: Annotated[str | None, typer.Option(
         help="What a job must do: 'iterations' of a model, as fast as its GPUs allow, or its 'recorded' run "
@@ -70,7 +73,8 @@ def run(
     from sim.settings.config import load_config
 
     options = {
-        "policy": policy, "trace": trace, "cluster": cluster, "out": out, "work": work, "reference": reference,
+        "policy": policy, "trace": trace, "cluster": cluster, "prices": prices, "out": out, "work": work,
+        "reference": reference,
         "calibration": calibration, "measured": measured, "estimate": estimate,
         "speed_belief": speed_belief, **which,
     }
