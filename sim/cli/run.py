@@ -171,6 +171,7 @@ def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
     import numpy as np
 
     from sim.workload.prepare import gpus_by_type
+    from traces.study.check import SEVENTHS, in_sevenths
     from traces.study.describe import load_by_type
 
     trace = workload.trace
@@ -199,6 +200,8 @@ def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
     if after > MOSTLY_AFTER and arrivals_s > 0:
         lines.append(f"{after:.0%} of the GPU time comes after the last submission even if no job waits: the load "
                      "holds while jobs come, and they are few for so many GPUs (--jobs)")
+    if slices := int(in_sevenths(trace).sum()):
+        lines.append(f"{slices:,} {SEVENTHS}")
     return lines + [f"trace: {note}" for note in trace.provenance.notes] + _compiling()
 
 
