@@ -49,8 +49,11 @@ def recommend(
     recompute: Annotated[str, typer.Option(help="Recompute activations: never, maybe or always.")] = "never",
     zero: Annotated[str, typer.Option(help="Stages of ZeRO, by commas.")] = "0",
     mixed: Annotated[bool, typer.Option("--mixed/--no-mixed", help="Several GPU types in one stage.")] = True,
-    prices: Annotated[str, typer.Option(
-        metavar="on-demand, spot or FILE.toml", help="Prices of the catalogue by kind, or your own.")] = "on-demand",
+    prices: Annotated[str | None, typer.Option(
+        metavar="on-demand, spot or FILE.toml", help="Prices of the catalogue by kind, or your own.  "
+        "[on-demand, or the cluster's]")] = None,
+    per: Annotated[str, typer.Option(
+        metavar="gpu or node", help="What is paid for: the plan's GPUs, or whole nodes, as they are rented.")] = "gpu",
     seconds: Annotated[float, typer.Option(help="For the search method.")] = 5.0,
     evaluations: Annotated[int | None, typer.Option(
         help="Instead of --seconds: plans that it judges, for the same answer each time.")] = None,
@@ -95,8 +98,8 @@ def recommend(
         return
     asked = Question(
         model, graph, batch, gpus, cluster, node_gpus, max_gpus, objective, within, budget, iterations, keep, methods,
-        tensor, micro_batches, schedules, recompute, zero, mixed, prices, seconds, evaluations, seed, calibration,
-        measured, graphs.Beside(profiled_on, profiled_samples, dim, batch_axis),
+        tensor, micro_batches, schedules, recompute, zero, mixed, prices, per, seconds, evaluations, seed,
+        calibration, measured, graphs.Beside(profiled_on, profiled_samples, dim, batch_axis),
     )
     doubt = uncertainty.check(uncertain, profile, runs, asked)
     request = recommendinput.request(asked)
@@ -249,12 +252,13 @@ def _described(asked: Question, request: Request, limits: Limits) -> dict[str, A
     return {
         "model": request.model, "batch_size": request.batch_size, "objective": asked.objective,
         "within_s": limits.time_s, "budget_usd_per_iteration": limits.usd, "iterations": asked.iterations,
-        "keep": asked.keep, "max_gpus": request.budget, "seed": asked.seed,
+        "keep": asked.keep, "max_gpus": request.budget, "seed": asked.seed, "per": asked.per,
         "calibration": request.performance.calibration.name,
         "gpus": [
             {"gpu_type": gpu.name, "count": n, "node_gpus": size, "memory_gib": gpu.memory_gib,
-             "price_usd_per_h": gpu.price_usd_per_h, "price_source": _source(gpu.cite)}
-            for gpu, n, size in zip(fleet.types, fleet.counts, fleet.node_gpus, strict=True) if n
+             "price_usd_per_h": gpu.price_usd_per_h, "price_source": _source(gpu.cite), "rented_gpus": rented}
+            for gpu, n, size, rented in zip(fleet.types, fleet.counts, fleet.node_gpus, fleet.rented_gpus, strict=True)
+            if n
         ],
     }
 

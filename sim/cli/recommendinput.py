@@ -24,6 +24,7 @@ RENTED = 64
 """GPUs of a type that can be rented where no count is given."""
 MOST_GPUS = 100_000
 OBJECTIVES = ("time", "cost", "front")
+PAID = ("gpu", "node")
 RECOMPUTE = {"never": (False,), "maybe": (False, True), "always": (True,)}
 UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 NUMBER = r"(\d+(?:\.\d*)?|\.\d+)(?:e([+-]?\d{1,3}))?"
@@ -53,7 +54,8 @@ class Question:
     recompute: str
     zero: str
     mixed: bool
-    prices: str
+    prices: str | None
+    per: str
     seconds: float
     evaluations: int | None
     seed: int
@@ -84,7 +86,7 @@ def request(asked: Question) -> Request:
     schedules = named_list(asked.schedules, "--schedules")
     links, types, counts, sizes = _gpus(asked)
     performance, model = _performance(asked, links, schedules[0])
-    fleet = Fleet(performance, types, counts, sizes)
+    fleet = Fleet(performance, types, counts, sizes, _rented(asked, types, sizes))
     most = sum(fleet.counts) if asked.max_gpus is None else asked.max_gpus
     made = Request(performance, model, asked.batch, fleet, most, _space(asked, schedules), asked.seed, asked.seconds)
     if asked.keep is not None:
@@ -115,6 +117,9 @@ def _check(asked: Question) -> None:
     for option, value in least.items():
         if value is not None and not 1 <= value <= 10**12:
             raise refused("not a count", option, value, "a whole number from 1 to 10^12")
+    if asked.per not in PAID:
+        raise refused("unknown unit of what is paid for", "--per", asked.per, ", ".join(PAID),
+                      did_you_mean(asked.per, PAID))
     if not 0 <= asked.seed < 2**63:
         raise refused("not a seed", "--seed", asked.seed, "a whole number from 0 to 2**63 - 1")
     if not 0 < asked.seconds <= 86400:
@@ -228,14 +233,23 @@ def _gpus(asked: Question) -> tuple[Any, list[GpuType], list[int], list[int]]:
     from sim.cluster.prices import priced
 
     if asked.cluster is not None:
-        spec = load_cluster(asked.cluster)
+        spec = load_cluster(asked.cluster, asked.prices)
         number = [int(n) for n in spec.gpus_by_type()]
         size = [int(spec.node_gpus[spec.node_type == t].max(initial=1)) for t in range(len(spec.types))]
-        types = list(spec.types) if asked.prices == "on-demand" else priced(spec.types, asked.prices)
+        types = list(spec.types)
         return spec.links, types, number, _sizes(asked, types, size)
     found = type_counts(asked.gpus or "")
-    types = priced([gpu for gpu, _ in found], asked.prices)
+    types = priced([gpu for gpu, _ in found], asked.prices or "on-demand")
     return None, types, [n for _, n in found], _sizes(asked, types, [NODE_GPUS] * len(types))
+
+
+def _rented(asked: Question, types: list[GpuType], sizes: list[int]) -> list[int]:
+    """GPUs of each type that are paid together: by the node those of a node, where a cluster or an option says how many
+    that are, else those that the price is for."""
+    if asked.per == "gpu":
+        return [1] * len(types)
+    told = asked.cluster is not None or asked.node_gpus.strip()
+    return sizes if told else [gpu.rented_gpus for gpu in types]
 
 
 def type_counts(text: str, default: int = RENTED) -> list[tuple[GpuType, int]]:
@@ -303,7 +317,8 @@ def exactly(request: Request, counts: tuple[int, ...]) -> Request:
     """The same job on these GPUs."""
     from policies.recommend.request.fleet import Fleet
 
-    fleet = Fleet(request.performance, request.fleet.types, counts, request.fleet.node_gpus)
+    whole = request.fleet
+    fleet = Fleet(request.performance, whole.types, counts, whole.node_gpus, whole.rented_gpus)
     return replace(request, fleet=fleet, max_gpus=sum(counts), _judged={})
 
 

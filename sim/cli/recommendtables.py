@@ -88,6 +88,11 @@ def _sources(answer: Mapping[str, Any]) -> str:
         f"{g['gpu_type']} " + ("unknown" if g["price_usd_per_h"] is None else
                                f"{g['price_usd_per_h']:.4g} USD/h ({g['price_source']})") for g in answer["gpus"]
     )
+    if answer["per"] == "node":
+        sizes = ", ".join(f"{g['gpu_type']} of {g['rented_gpus']}" for g in answer["gpus"])
+        prices += f"\npaid for: whole nodes ({sizes})"
+    else:
+        prices += "\npaid for: the GPUs of the plan (whole nodes: --per node)"
     flag = " (times of the graph's profile taken to other samples or GPU types)"
     source = answer["plan"]["source"]
     return (f"speed: {source}{flag if source == 'extrapolated' else ''}; calibration: {answer['calibration']}\n"

@@ -32,6 +32,9 @@ def run(
     trace: Annotated[str | None, typer.Option(help=f"{TRACE}  [philly]")] = None,
     cluster: Annotated[str | None, typer.Option(
         help=f"{CLUSTER}  [gavel; for the generated pai: pai320, for helios and acme: their own]")] = None,
+    prices: Annotated[str | None, typer.Option(
+        metavar="on-demand, spot, reserved or FILE.toml", help="What GPUs cost: prices of the catalogue by kind, or "
+        "your own, as for `hetsim recommend`.  [the cluster's]")] = None,
     out: Annotated[str | None, typer.Option(help="Folder of the results.  [a new one in runs/]")] = None,
     work: Annotated[str | None, typer.Option(
         help="What a job must do: 'iterations' of a model, as fast as its GPUs allow, or its 'recorded' run "
@@ -70,7 +73,8 @@ def run(
     from sim.settings.config import load_config
 
     options = {
-        "policy": policy, "trace": trace, "cluster": cluster, "out": out, "work": work, "reference": reference,
+        "policy": policy, "trace": trace, "cluster": cluster, "prices": prices, "out": out, "work": work,
+        "reference": reference,
         "calibration": calibration, "measured": measured, "estimate": estimate,
         "speed_belief": speed_belief, **which,
     }
@@ -167,6 +171,7 @@ def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
     import numpy as np
 
     from sim.workload.prepare import gpus_by_type
+    from traces.study.check import SEVENTHS, in_sevenths
     from traces.study.describe import load_by_type
 
     trace = workload.trace
@@ -195,6 +200,8 @@ def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
     if after > MOSTLY_AFTER and arrivals_s > 0:
         lines.append(f"{after:.0%} of the GPU time comes after the last submission even if no job waits: the load "
                      "holds while jobs come, and they are few for so many GPUs (--jobs)")
+    if slices := int(in_sevenths(trace).sum()):
+        lines.append(f"{slices:,} {SEVENTHS}")
     return lines + [f"trace: {note}" for note in trace.provenance.notes] + _compiling()
 
 

@@ -1,22 +1,22 @@
 """Cluster descriptions: a preset's name, a TOML file, or a shorthand such as `v100:320x8+t4:10x4`.
 
-A TOML file has `[[nodes]]` (type, count, gpus, rack_size), `[links]` (each key with its unit) and
-`[prices_usd_per_gpu_h]` (prices that replace the catalogue's). `sim/cluster/presets/*.toml` are examples.
+A TOML file has `[[nodes]]` (type, count, gpus, rack_size, price), `[links]` (each key with its unit) and prices that
+replace the catalogue's (`sim.cluster.nodeprices`). `sim/cluster/presets/*.toml` are examples.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
+from sim.cluster.nodeprices import NodePrice, TypePrices, at_mean, priced_groups
 from sim.cluster.spec import ClusterError, ClusterSpec, Links
 from sim.hardware.gputypes import GpuType, gpu_type
 from sim.hardware.linkclasses import LinkError, link_class, link_names
@@ -36,7 +36,7 @@ INSTEAD = {
 NEEDS = {"network_adapters": "network_class", "host_class": "gpus_per_switch", "socket_class": "gpus_per_socket"}
 
 
-class Nodes(Settings):
+class Nodes(NodePrice):
     """One `[[nodes]]` table: equal nodes."""
 
     type: str = setting(..., "GPU type of the catalogue, any case", min_length=1)
@@ -122,19 +122,16 @@ class LinkSettings(Settings):
         )
 
 
-class ClusterFile(Settings):
+class ClusterFile(TypePrices):
     """A cluster's TOML file."""
 
     name: str = setting("", "name in results; left out: the file's")
     description: str = setting("", "one line for the list of presets")
     nodes: list[Nodes] = setting(..., "the [[nodes]] tables", allowed="one or more [[nodes]]", min_length=1)
     links: LinkSettings = setting(LinkSettings(), "bandwidths and latencies", allowed="a table")
-    prices_usd_per_gpu_h: dict[str, Annotated[float, Field(ge=0, le=1e6)]] = setting(
-        {}, "prices that replace the catalogue's, by GPU type", unit="USD/GPU-h",
-        allowed="TYPE = price in USD, a number from 0 to 1,000,000")
 
 
-def load_cluster(text: str) -> ClusterSpec:
+def load_cluster(text: str, prices: str | None = None) -> ClusterSpec:
     """Make the cluster that a user named.
 
     Parameters
@@ -142,6 +139,9 @@ def load_cluster(text: str) -> ClusterSpec:
     text : str
         A preset (any case), the path of a TOML file, or `TYPE:COUNTxGPUS+…`: COUNT nodes of GPUS GPUs each,
         in that order; `TYPE:GPUS` is one node. Types in any case.
+    prices : str, optional
+        In place of the cluster's own prices: 'on-demand', 'spot' or 'reserved' ones of the catalogue, or a file of
+        prices (`sim.cluster.prices`).
 
     Raises
     ------
@@ -159,11 +159,11 @@ def load_cluster(text: str) -> ClusterSpec:
     """
     text = text.strip()
     if text.lower() in preset_names():
-        return _preset(text.lower())
+        return _preset(text.lower()) if prices is None else _of_preset(text.lower(), prices)
     if text.lower().endswith(".toml"):
-        return _from_file(text)
+        return _from_table(_read(text), text, Path(text).stem, prices)
     if ":" in text:
-        return _from_shorthand(text)
+        return _from_shorthand(text, prices)
     names = ", ".join(preset_names())
     raise ClusterError(
         "no such cluster", got=text, todo=did_you_mean(text.lower(), preset_names()),
@@ -189,11 +189,11 @@ def _preset_table(name: str) -> dict[str, Any]:
 
 @cache  # all of it is read-only
 def _preset(name: str) -> ClusterSpec:
-    return _from_table(_preset_table(name), f"preset {name}", name)
+    return _of_preset(name, None)
 
 
-def _from_file(path: str) -> ClusterSpec:
-    return _from_table(_read(path), path, Path(path).stem)
+def _of_preset(name: str, prices: str | None) -> ClusterSpec:
+    return _from_table(_preset_table(name), f"preset {name}", name, prices)
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def _read(path: str) -> dict[str, Any]:
         raise ClusterError(error.what, where=error.where, got=error.got, allowed=error.allowed) from None
 
 
-def _from_shorthand(text: str) -> ClusterSpec:
+def _from_shorthand(text: str, prices: str | None) -> ClusterSpec:
     """`v100:320x8+t4:10x4` -> nodes, checked by the same rules as a file."""
     nodes = []
     for part in text.split("+"):
@@ -215,35 +215,29 @@ def _from_shorthand(text: str) -> ClusterSpec:
                                todo="v100:320x8+t4:10x4 is 320 nodes of 8 V100 and 10 nodes of 4 T4.")
         name, count, gpus = match.groups(default="1")
         nodes.append({"type": name, "count": int(count), "gpus": int(gpus)})
-    return _from_table({"nodes": nodes}, f"cluster {text!r}")
+    return _from_table({"nodes": nodes}, f"cluster {text!r}", "", prices)
 
 
-def _from_table(table: Mapping[str, Any], where: str, name: str = "") -> ClusterSpec:
+def _from_table(table: Mapping[str, Any], where: str, name: str, prices: str | None) -> ClusterSpec:
     """The cluster that a table describes; without a name it is called by its shorthand."""
     file = checked(ClusterFile, table, lambda path: f"{where}, {path}" if path else where,
                    nearest=_nearest, error=ClusterError)
-    at_prices = f"{where}, prices_usd_per_gpu_h"
-    prices = {_type(name, at_prices).name: price for name, price in file.prices_usd_per_gpu_h.items()}
     total = sum(group.count * group.gpus for group in file.nodes)
     if total > MAX_GPUS:
         raise ClusterError("too many GPUs", where=where, got=total, allowed=f"up to {MAX_GPUS:,}")
     found = [_type(group.type, f"{where}, nodes.{i}.type") for i, group in enumerate(file.nodes)]
-    types = {gpu.name: gpu for gpu in found}
     shorthand = "+".join(f"{t.name}:{n.count}x{n.gpus}" for t, n in zip(found, file.nodes, strict=True))
-    if len(prices) < len(file.prices_usd_per_gpu_h):
-        raise ClusterError("a GPU type has two prices", where=at_prices, got=list(file.prices_usd_per_gpu_h))
-    for gpu_name in prices:
-        if gpu_name not in types:
-            raise ClusterError("a price for a GPU type that the cluster lacks", where=at_prices, got=gpu_name,
-                               allowed=", ".join(types))
     counts = [group.count for group in file.nodes]
-    order = list(types)
+    order = list(dict.fromkeys(gpu.name for gpu in found))
+    priced = priced_groups(file, file.nodes, found, where, prices)
+    alike = [[i for i, gpu in enumerate(found) if gpu.name == one] for one in order]
     return ClusterSpec.build(
         file.name or name or shorthand,
-        [_priced(gpu, prices.get(gpu.name), at_prices) for gpu in types.values()],
+        [at_mean([priced[i] for i in of], [file.nodes[i].count * file.nodes[i].gpus for i in of]) for of in alike],
         np.repeat([order.index(gpu.name) for gpu in found], counts).tolist(),
         np.repeat([group.gpus for group in file.nodes], counts).tolist(),
         _racks(file.nodes).tolist(), file.links.links(),
+        np.repeat([gpu.price_or_nan for gpu in priced], counts).tolist(),
     )
 
 
@@ -268,14 +262,6 @@ def _type(name: str, where: str) -> GpuType:
         ) from None
 
 
-def _priced(gpu: GpuType, price_usd_per_h: float | None, where: str) -> GpuType:
-    """The type with the file's own price, which then is cited as such."""
-    if price_usd_per_h is None:
-        return gpu
-    cite = {**gpu.cite, "price_usd_per_h": f"set in {where}"}
-    return replace(gpu, price_usd_per_h=price_usd_per_h, cite=cite)
-
-
 def _nearest(table: str, key: str) -> str:
     """The key meant; a bandwidth without its unit is told both keys that have one."""
     if table == "links":
@@ -288,7 +274,7 @@ def _nearest(table: str, key: str) -> str:
         if "latency" in word:
             return did_you_mean(key, ("network_latency_s", "node_latency_s"))
     if not table and key.lower().startswith("price"):
-        return "did you mean 'prices_usd_per_gpu_h'?"
+        return f"did you mean 'prices_usd_per_{'node' if 'node' in key.lower() else 'gpu'}_h'?"
     model = Nodes if table.startswith("nodes") else LinkSettings if table == "links" else ClusterFile
     return did_you_mean(key, key_names(model))
 

@@ -1,4 +1,4 @@
-"""Prices of GPU types: those of the catalogue by kind, or those of a TOML file.
+"""Prices of GPU types: those of the catalogue by kind, or those of a TOML file, in which a type has one of each kind.
 
     [[prices]]
     gpu_type = "A100"
@@ -49,23 +49,68 @@ def priced(types: Sequence[GpuType], prices: str) -> list[GpuType]:
     HetsimError
         No such kind; a file that cannot be read, has two prices for a type, or a figure that says too little.
     """
-    if not prices.lower().endswith(".toml"):
-        if prices not in PRICE_KINDS:
-            raise HardwareError("unknown prices", got=prices, allowed=f"{', '.join(PRICE_KINDS)}, or a FILE.toml",
-                                todo=did_you_mean(prices, PRICE_KINDS))
+    if prices_file(prices) is None:
         return [gpu.at(prices) for gpu in types]
     table = read_prices(prices)
-    return [gpu.priced(table.get(gpu.name)) for gpu in types]
+    return [gpu.priced(chosen(table.get(gpu.name, ()), "", f"{prices}, {gpu.name}")) for gpu in types]
 
 
-def read_prices(path: str | Path) -> dict[str, Price]:
-    """The prices of a file, by GPU type."""
+def prices_file(prices: str) -> str | None:
+    """The file that is named; None: a kind of the catalogue's prices is.
+
+    Raises
+    ------
+    HardwareError
+        Neither is.
+    """
+    if prices.lower().endswith(".toml"):
+        return prices
+    if prices not in PRICE_KINDS:
+        raise HardwareError("unknown prices", got=prices, allowed=f"{', '.join(PRICE_KINDS)}, or a FILE.toml",
+                            todo=did_you_mean(prices, PRICE_KINDS))
+    return None
+
+
+def read_prices(path: str | Path) -> dict[str, tuple[Price, ...]]:
+    """The prices of a file, by GPU type: one of each kind at most."""
     file = checked(PriceFile, read_toml(path), lambda key: f"{path}, {key}" if key else str(path), error=ConfigError)
-    found: dict[str, Price] = {}
-    for i, row in enumerate(file.prices):
-        name = gpu_type(row.gpu_type).name
-        if name in found:
-            raise ConfigError("a GPU type has two prices", where=f"{path}, prices.{i}", got=name,
-                              allowed="one of each type: a file for each kind")
-        found[name] = Price(**row.model_dump(exclude={"gpu_type"}))
+    return by_type(file.prices, str(path))
+
+
+def by_type(rows: Sequence[PriceRow], where: str) -> dict[str, tuple[Price, ...]]:
+    """`[[prices]]` tables by GPU type.
+
+    Raises
+    ------
+    HetsimError
+        A row that says too little, or a type with two prices of one kind; the message names the row.
+    """
+    found: dict[str, tuple[Price, ...]] = {}
+    for i, row in enumerate(rows):
+        try:
+            name, price = gpu_type(row.gpu_type).name, Price(**row.model_dump(exclude={"gpu_type"}))
+        except HardwareError as error:
+            raise ConfigError(error.what, where=f"{where}, prices.{i}", got=error.got, allowed=error.allowed,
+                              todo=error.todo) from None
+        if any(price.kind == other.kind for other in found.get(name, ())):
+            raise ConfigError("a GPU type has two prices of a kind", where=f"{where}, prices.{i}",
+                              got=f"{name}, {price.kind}", allowed="one of each type and kind")
+        found[name] = (*found.get(name, ()), price)
     return found
+
+
+def chosen(prices: Sequence[Price], kind: str, where: str) -> Price | None:
+    """The price of a kind; of no kind the only one there is. None: unknown.
+
+    Raises
+    ------
+    ConfigError
+        No kind is said, and there are several.
+    """
+    if kind:
+        return next((price for price in prices if price.kind == kind), None)
+    if len(prices) > 1:
+        raise ConfigError("a GPU type has two prices", where=where, got=", ".join(price.kind for price in prices),
+                          allowed="one, or nodes that say which: price_kind in the [[nodes]] of a cluster file",
+                          todo="Say the kind of the nodes, or keep a file for each kind.")
+    return prices[0] if prices else None

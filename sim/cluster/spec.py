@@ -72,6 +72,7 @@ class ClusterSpec:
     node_rack : int32 [nodes], rack of the node.
     node_first : int32 [nodes + 1], first GPU of each node; the last entry is the number of GPUs.
     gpu_node : int32 [GPUs], node of each GPU.
+    node_usd_per_gpu_h : float64 [nodes], price of a GPU-hour there; NaN: unknown. `types` have the mean.
     """
 
     name: str
@@ -82,6 +83,7 @@ class ClusterSpec:
     links: Links
     node_first: np.ndarray
     gpu_node: np.ndarray
+    node_usd_per_gpu_h: np.ndarray
 
     @classmethod
     def build(
@@ -92,8 +94,9 @@ class ClusterSpec:
         node_gpus: Sequence[int],
         node_rack: Sequence[int] | None = None,
         links: Links | None = None,
+        node_usd_per_gpu_h: Sequence[float] | None = None,
     ) -> ClusterSpec:
-        """Make a cluster from one type index and one GPU count a node.
+        """Make a cluster from one type index and one GPU count a node; without prices of nodes at those of the types.
 
         Raises
         ------
@@ -115,6 +118,7 @@ class ClusterSpec:
         if len({t.name for t in types}) != len(types):
             raise ClusterError("a GPU type is listed twice", where=f"cluster {name!r}", got=[t.name for t in types])
         rack = np.zeros(len(counts)) if node_rack is None else node_rack
+        usd = [types[t].price_or_nan for t in node_type] if node_usd_per_gpu_h is None else node_usd_per_gpu_h
         arrays = [
             np.asarray(node_type, dtype=np.int32),
             counts.astype(np.int32),
@@ -122,9 +126,11 @@ class ClusterSpec:
             np.concatenate(([0], np.cumsum(counts))).astype(np.int32),
             np.repeat(np.arange(len(counts)), counts).astype(np.int32),
         ]
+        prices = np.array(usd, dtype=np.float64)
+        prices.flags.writeable = False
         for array in arrays:
             array.flags.writeable = False
-        return cls(name, tuple(types), arrays[0], arrays[1], arrays[2], links or Links(), arrays[3], arrays[4])
+        return cls(name, tuple(types), arrays[0], arrays[1], arrays[2], links or Links(), arrays[3], arrays[4], prices)
 
     @property
     def num_nodes(self) -> int:

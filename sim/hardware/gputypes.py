@@ -118,10 +118,13 @@ class GpuType:
     """`compute_efficiency` in single precision; None: nobody measured it, `compute_efficiency` is taken for it."""
     prices: tuple[Price, ...] = ()
     """What is known of its price; `price_usd_per_h` is the one that counts."""
+    rented_gpus: int = 1
+    """GPUs of the node that this price is for; 1: it is rented by the GPU."""
 
     def priced(self, price: Price | None) -> GpuType:
         """The type at this price; None: it is unknown."""
         return replace(self, price_usd_per_h=None if price is None else price.usd_per_gpu_h,
+                       rented_gpus=1 if price is None else max(price.node_gpus, 1),
                        cite={**self.cite, "price": "unknown" if price is None else str(price)})
 
     def at(self, kind: str) -> GpuType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from array import array
@@ -245,7 +246,7 @@ def nodes_table(
             "gpus": cluster.node_gpus,
             "first_gpu": cluster.node_first[:-1],
             "rack": cluster.node_rack,
-            "price_usd_per_gpu_h": [t.price_usd_per_h for t in types],
+            "price_usd_per_gpu_h": [None if math.isnan(usd) else usd for usd in cluster.node_usd_per_gpu_h.tolist()],
             **{
                 f"{kind.replace('-', '_')}_usd_per_gpu_h": [t.usd_per_gpu_h(kind) for t in types]
                 for kind in PRICE_KINDS

@@ -140,6 +140,9 @@ class RunConfig(Settings):
         {}, "settings of the recipe", allowed="name = value, for each setting")
     cluster: str = setting(
         "gavel", "cluster: preset, TOML file, or shorthand such as v100:8x4+t4:2x8", file=True, min_length=1)
+    prices: str | None = setting(
+        None, "what GPUs cost: on-demand, spot or reserved prices of the catalogue, or a file of prices; left out: "
+        "those of the cluster's file, else the catalogue's on demand", file=True, min_length=1)
     jobs: int | None = setting(
         None, "use the first so many jobs of the trace; left out: all", unit="jobs", ge=1)
     skip: int = setting(

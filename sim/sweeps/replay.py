@@ -47,7 +47,7 @@ class Replay:
         self.policy = make(config.policy, config.policy_settings)
         self.config = resolved(config)
         check_files(self.config)
-        self.cluster = load_cluster(self.config.cluster)
+        self.cluster = load_cluster(self.config.cluster, self.config.prices)
 
     @cached_property
     def workload(self) -> Workload:

@@ -91,7 +91,8 @@ def file_of(config: RunConfig, name: str) -> str | None:
     if name == "speed_belief":
         kind, _, named = value.partition(":")
         return named if kind == "table" or (kind == "calibration" and named.endswith(".toml")) else None
-    return None if value is None or (name == "calibration" and not value.endswith(".toml")) else str(value)
+    named = name not in ("calibration", "prices") or (value or "").lower().endswith(".toml")
+    return str(value) if value is not None and named else None
 
 
 def check_files(config: RunConfig) -> None:

@@ -330,3 +330,12 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Run:
             run.segment(f"j{i}", begin, end, [gpu], overhead_s=float(rng.choice([0, 1 / 7, 50])),
                         end_reason="done" if piece == pieces - 1 else "preempted")
     return run.load(check=False)  # jobs whose own segments overlap: only their tracks matter here
+
+
+def test_r3_29_a_late_clock_starts_at_0_and_keeps_the_true_time(run_files: Story, tmp_path: Path) -> None:
+    """First submission at 1,666,382,280 s: slices begin at 0 and 5,000,000 us."""
+    t = 1_666_382_280.0
+    run = run_files().node("V100", 1, 1.0).job("a", t, 5).job("b", t + 1, 5)
+    run.segment("a", t, t + 5, [0]).segment("b", t + 5, t + 10, [0])
+    slices = [e for e in written(timeline(run.load()), tmp_path) if e["ph"] == "X"]
+    assert [e["ts"] for e in slices] == [0, 5_000_000]

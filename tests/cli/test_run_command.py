@@ -259,3 +259,11 @@ def test_a_run_names_its_calibration_and_refuses_an_unknown_one(hetsim):
     said = hetsim(*run, "script")
     assert said.code == 2
     assert "did you mean 'scripts'" in said.err
+
+
+def test_r2_15_shares_that_look_like_mig_slices_are_told_not_to_be(hetsim, here):
+    (here / "slices.csv").write_text("job_id,submit_s,duration_s,num_gpus,gpu_milli\na,0,10,1,142\nb,0,10,1,429\n"
+                                     "c,0,10,1,500\nd,0,10,1,1000\ne,0,10,1,144\n")
+    said = hetsim("run", "--trace", "slices.csv", "--cluster", "v100:1x2", "--policy", "fifo", "--work", "recorded")
+    assert said.code == 0 and "2 jobs on sevenths of a GPU, as MIG slices are" in said.err.replace("\n", " ")
+    assert "sevenths" in hetsim("trace", "check", "slices.csv").out

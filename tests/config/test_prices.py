@@ -92,7 +92,7 @@ def test_p53_a_price_that_says_too_little_is_refused(more, words):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (ROW.format("V100", "spot", 1, "gpu") * 2, "two prices"),
+        (ROW.format("V100", "spot", 1, "gpu") * 2, "two prices of a kind"),
         (ROW.format("V10", "spot", 1, "gpu"), "unknown GPU type"),
         (ROW.format("V100", "spot", -1, "gpu"), "amount_per_h"),
         (ROW.format("V100", "spots", 1, "gpu"), "kind of a price"),

@@ -26,8 +26,8 @@ V100, P100, T4, A100 = (gpu_type(name) for name in ("V100", "P100", "T4", "A100"
 PERFORMANCE = Performance()
 
 
-def request(model, batch, types, counts, space=None, performance=PERFORMANCE, node=4):
-    fleet = Fleet(performance, types, counts, (node,) * len(types))
+def request(model, batch, types, counts, space=None, performance=PERFORMANCE, node=4, rented=None):
+    fleet = Fleet(performance, types, counts, (node,) * len(types), rented)
     return Request(performance, model, batch, fleet, sum(counts), space or Space())
 
 
@@ -37,10 +37,11 @@ def none_below(bound, found):
         assert math.isnan(r.usd_per_iteration) or bound.usd_per_iteration <= r.usd_per_iteration
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_no_plan_on_three_gpus_is_below_the_bounds(model):
+@pytest.mark.parametrize(("model", "rented"), [*((model, None) for model in MODELS), ("vgg16", (4, 1)),
+                                               ("bert-large", (2, 8))])
+def test_no_plan_on_three_gpus_is_below_the_bounds(model, rented):
     """Brute force: all plans of five blocks, any replicas, all micro-batches, of each model of the zoo."""
-    asked = request(model, 24, (V100, T4), (2, 1))
+    asked = request(model, 24, (V100, T4), (2, 1), rented=rented)
     n = len(PERFORMANCE.graph(model))
     ends = np.unique(np.linspace(0, n, 6).astype(int)).tolist()
     none_below(lower_bound(asked), every_plan(asked, ends))
@@ -58,7 +59,9 @@ def test_no_walk_goes_below_the_bounds(data):
     )
     model = data.draw(st.sampled_from(["bert-large", "vgg16", "gpt2-1.5b", "resnet50", "gnmt-16"]))
     performance = Performance(overlap=data.draw(st.booleans()))
-    asked = request(model, data.draw(st.sampled_from([8, 48, 100])), (V100, P100, T4), (5, 2, 4), space, performance)
+    rented = data.draw(st.sampled_from([None, (4, 2, 1), (8, 8, 3)]))
+    asked = request(model, data.draw(st.sampled_from([8, 48, 100])), (V100, P100, T4), (5, 2, 4), space, performance,
+                    rented=rented)
     ground, rng = Ground(asked), np.random.default_rng(data.draw(st.integers(0, 999)))
     moves, found = list(moves_for(ground).values()), []
     for plan in lean(asked):
@@ -78,6 +81,19 @@ def test_one_gpu_is_bounded_by_what_it_takes():
     assert bound.iteration_s == pytest.approx(only.iteration_s, rel=1e-8)
     assert bound.usd_per_iteration == pytest.approx(only.usd_per_iteration, rel=1e-8)
     assert bound.reached_by([only])
+
+
+@pytest.mark.parametrize(("gpus", "whole"), [(1, 4), (3, 4), (4, 4), (5, 8)])
+def test_r3_10_a_node_that_is_rented_whole_is_paid_whole(gpus, whole):
+    """V100 are rented by four: a plan on one pays four, one on five eight; on one GPU that is the proven bound, too."""
+    asked = request("bert-large", 8, (V100,), (8,), Space(micro_batches=(1,)), rented=(4,))
+    plan = Plan((Stage(0, len(PERFORMANCE.graph("bert-large")) - 1, "V100", gpus),), 1)
+    r = asked.truth(plan)
+    assert r.usd_per_iteration == pytest.approx(r.iteration_s / 3600 * whole * V100.price_usd_per_h)
+    assert lower_bound(asked).usd_per_iteration <= r.usd_per_iteration
+    alone = replace(asked, max_gpus=1, _judged={})
+    if gpus == 1:
+        assert lower_bound(alone).usd_per_iteration == pytest.approx(r.usd_per_iteration, rel=1e-8)
 
 
 @pytest.mark.parametrize(("counts", "reach"), [((8,), 1.3), ((16,), 1.6)])

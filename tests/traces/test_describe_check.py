@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from traces.load import load_trace, write_trace
 from traces.offered_load import demand_gpu_s
-from traces.study.check import check, told
+from traces.study.check import check, in_sevenths, told
 from traces.study.describe import describe
 from traces.study.edges import edges, gpus_in_use
 from traces.study.summary import as_text
@@ -328,3 +329,10 @@ def test_oddities_of_the_real_philly_file(data_dir):
         "jobs after more than a day without any: is the log whole?": 5,
         "jobs wider than 64 GPUs: they can never run": 3,
     }
+
+
+def test_r2_15_sevenths_of_a_gpu_are_known_however_they_were_rounded():
+    sevenths = {round_(k * 1000 / 7) for k in range(1, 7) for round_ in (math.floor, math.ceil)}
+    shares = sorted({*sevenths, 1, 100, 125, 141, 144, 250, 333, 500, 700, 750, 999, 1000})
+    trace = trace_of([0] * len(shares), [1] * len(shares), [1] * len(shares), gpu_milli=shares)
+    assert set(trace.gpu_milli[in_sevenths(trace)].tolist()) == sevenths

@@ -21,6 +21,9 @@ MISSING_WORDS = ("na", "n/a", "nan", "none", "null", "nil", "")
 FEW = 20
 """Below so many jobs, that all of them share a property says nothing of the unit."""
 
+SEVENTHS = ("jobs on sevenths of a GPU, as MIG slices are: a share here is any part of any GPU, without MIG's "
+            "positions and profiles, so that they fit better than slices would")
+
 
 @dataclass(frozen=True)
 class Oddity:
@@ -29,6 +32,12 @@ class Oddity:
     what: str
     count: int
     first: tuple[str, ...]
+
+
+def in_sevenths(trace: Trace) -> np.ndarray:
+    """Mask of the jobs whose share is k / 7 of a GPU, rounded up or down: 142, 143, 285, 286, ... 857, 858."""
+    near = np.rint(trace.gpu_milli * 7 / 1000)
+    return np.asarray((trace.gpu_milli < 1000) & (near >= 1) & (np.abs(trace.gpu_milli - near * 1000 / 7) < 1))
 
 
 def told(trace: Trace) -> list[Oddity]:
@@ -96,6 +105,7 @@ def _of_jobs(trace: Trace, longer_than_s: float) -> Iterator[tuple[str, np.ndarr
     yield f"jobs longer than {longer_than_s:g} s: is the unit seconds?", trace.duration_s > longer_than_s
     yield "jobs submitted before time 0", trace.submit_s < 0
     yield "jobs on a fraction of a GPU", trace.gpu_milli < 1000
+    yield SEVENTHS, in_sevenths(trace)
     yield "gangs of several workers that each need several GPUs of one node", (worker > 1) & (trace.worker_gpus > 1)
     yield "jobs whose end is not known", _lacking(trace.status != "unknown")
     yield "jobs tried more than once", trace.attempts > 1

@@ -79,8 +79,9 @@ class Trials:
     def candidates(self, objective: str) -> Candidates:
         """All options: by type and logarithm of the number; what is least is time, or time x price."""
         kinds, gpus = np.array(self.options(objective), dtype=np.int64).reshape(-1, 2).T
-        prices = np.array([gpu.price_or_nan for gpu in self.request.fleet.types])
-        usd_per_h = prices[kinds] * gpus
+        fleet = self.request.fleet
+        prices = np.array([gpu.price_or_nan for gpu in fleet.types])
+        usd_per_h = prices[kinds] * [fleet.paid(t, n) for t, n in zip(kinds.tolist(), gpus.tolist(), strict=True)]
         # Where a price is unknown (or nothing), trials are counted in GPU-hours.
         cost = TRIAL_H * (usd_per_h if (usd_per_h > 0).all() else gpus)
         features = np.column_stack([np.eye(len(prices))[kinds], np.log(gpus)])

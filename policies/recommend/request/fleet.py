@@ -40,6 +40,7 @@ class Fleet:
     types : GPU types, in order.
     counts : GPUs there are of each type.
     node_gpus : GPUs on a node of each type (default `NODE_GPUS`).
+    rented_gpus : GPUs of each type that are rented together, and so paid together (default 1).
 
     Attributes
     ----------
@@ -54,12 +55,13 @@ class Fleet:
 
     def __init__(
         self, performance: Performance, types: Sequence[GpuType], counts: Sequence[int],
-        node_gpus: Sequence[int] | None = None,
+        node_gpus: Sequence[int] | None = None, rented_gpus: Sequence[int] | None = None,
     ) -> None:
         self.types = tuple(types)
         sizes = [NODE_GPUS] * len(self.types) if node_gpus is None else node_gpus
         self.counts, self.node_gpus = whole("GPU counts", counts, 0), whole("GPUs on a node", sizes, 1)
-        if not len(self.types) == len(self.counts) == len(self.node_gpus):
+        self.rented_gpus = whole("GPUs rented together", rented_gpus or [1] * len(self.types), 1)
+        if not len(self.types) == len(self.counts) == len(self.node_gpus) == len(self.rented_gpus):
             raise RecommendError("a count and a node size for each GPU type are needed",
                                  got=f"{len(self.types)} types, {len(self.counts)} counts, {len(self.node_gpus)} sizes")
         self.names = tuple(gpu.name for gpu in self.types)
@@ -73,7 +75,12 @@ class Fleet:
 
     def usd_per_h(self, counts: Sequence[int]) -> float:
         """Price of so many GPUs of each type, NaN where one that is used has none."""
-        return sum(gpu.price_or_nan * n for gpu, n in zip(self.types, counts, strict=True) if n)
+        return sum(gpu.price_or_nan * self.paid(t, n) for t, (gpu, n) in enumerate(zip(self.types, counts, strict=True))
+                   if n)
+
+    def paid(self, t: int, gpus: int) -> int:
+        """GPUs of type t that are paid for where so many are used: what is rented is rented whole."""
+        return -(-gpus // self.rented_gpus[t]) * self.rented_gpus[t]
 
     def _check(self) -> None:
         if not self.present:

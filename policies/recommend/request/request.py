@@ -66,7 +66,7 @@ class Recommendation:
     ----------
     plan : stages, micro-batches, time and memory.
     iteration_s : time of an iteration, by the truth, on as few nodes as possible.
-    usd_per_iteration : iteration_s / 3600 x sum over types (price x GPUs); NaN where a price is unknown.
+    usd_per_iteration : iteration_s / 3600 x sum over types (price x GPUs paid for); NaN where a price is unknown.
     counts : GPUs of each type, in the order of the types asked about.
     """
 

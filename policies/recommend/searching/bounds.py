@@ -30,6 +30,9 @@ the lowest price, and at least what the memory costs that the model needs,
 
     T R >= sum y price g (theta (m (f + b) + all-reduce + step) + (1 - theta) (m - 1) b) + (1 - theta) R sum y (f + b).
 
+Where GPUs are rented by the node, all of them are paid: of one stage on g GPUs, g rounded up; of several stages, which
+may share a node, only the GPUs that are used are counted. In any case the cost is at least T x the cheapest node.
+
 What is left out only lowers the bounds: transfers, the sums of tensor parallelism, latencies of an all-reduce, which
 GPUs lie together. Where a GPU may work on any share of a micro-batch (several types in a stage), or there are very many
 replica counts, a choice stands for an interval of x: a GPU-second is most productive at its upper end (time / samples
@@ -107,8 +110,9 @@ def lower_bound(request: Request) -> Bound:
     work = _Work(request)
     for m in sorted(request.space.micro_batches):
         if m <= request.batch_size and (choices := work.choices(m)) is not None:
-            time_s = min(time_s, choices.least_time_s())
-            usd = min(usd, choices.least_usd())
+            least_s = choices.least_time_s()
+            time_s = min(time_s, least_s)
+            usd = min(usd, choices.least_usd(least_s))
     return Bound(float(time_s * (1 - SAFETY)), float(usd * (1 - SAFETY)))
 
 
@@ -142,7 +146,8 @@ class _Work:
 
     @property
     def mixed(self) -> bool:
-        return self.space.mixed and not self.space.single_type and len(self.fleet.present) > 1
+        several = len(self.fleet.present) > 1 and self.request.budget > 1
+        return self.space.mixed and not self.space.single_type and several
 
     def choices(self, m: int) -> _Choices | None:
         """All choices with m micro-batches; None: there are none."""
@@ -246,6 +251,12 @@ class _Choices:
         # Of parts of a stage it is not known how many replicas share what they keep.
         self.gib = np.zeros_like(each) if work.mixed else gpus * each
         self.price = np.array([fleet.types[c.t].price_or_nan for c in rows]) / 3600
+        # Of intervals of counts it is not known how many GPUs are paid for but not used.
+        self.paid = np.array([
+            fleet.paid(c.t, n := round(c.tensor * c.replicas)) / n if c.low == c.high and c.replicas < math.inf else 1.0
+            for c in rows
+        ])
+        self.rented = np.array([fleet.rented_gpus[c.t] for c in rows])
 
     # -- time ------------------------------------------------------------------------------------------------------
 
@@ -322,14 +333,14 @@ class _Choices:
 
     # -- cost ------------------------------------------------------------------------------------------------------
 
-    def least_usd(self) -> float:
-        """A bound of the cost with m micro-batches."""
+    def least_usd(self, least_s: float) -> float:
+        """A bound of the cost with m micro-batches, where no plan takes less than `least_s`."""
         priced = ~np.isnan(self.price)
         if not self.allowed[priced].any(axis=0).all():
             return math.inf
         price = self.price[priced][:, None]
         busy, back, path = (a[priced] for a in (self.busy_s, self.back_s, self.path_s))
-        one = (price * busy)[self.whole[priced]].sum(axis=1).min(initial=math.inf)
+        one = (price * self.paid[priced][:, None] * busy)[self.whole[priced]].sum(axis=1).min(initial=math.inf)
         if self.work.request.budget < 2:
             return float(one)
         allowed = self.allowed[priced]
@@ -341,4 +352,5 @@ class _Choices:
         several = max(
             least(price * (theta * busy + (1 - theta) * back) + (1 - theta) * rate * path) for theta in MIXTURES
         )
-        return float(min(one, several))
+        # Whatever is rented for that long costs no less than what is cheapest to rent.
+        return max(float(min(one, several)), least_s * float((self.price * self.rented)[priced].min()))

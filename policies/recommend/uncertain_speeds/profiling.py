@@ -47,7 +47,8 @@ def runs_of(request: Request, *, start_s: float = START_S, steps: int = STEPS) -
         time_s = np.add(*request.performance.op_times_s(request.model, samples, gpu))
         modelled_s = {str(q): float(time_s[kind == q].sum()) for q in sorted(set(kind))}
         seconds = start_s + steps * float(time_s.sum())
-        runs.append(Run(gpu.name, samples, modelled_s, seconds, seconds / 3600 * gpu.price_or_nan))
+        usd = seconds / 3600 * gpu.price_or_nan * request.fleet.paid(t, 1)
+        runs.append(Run(gpu.name, samples, modelled_s, seconds, usd))
     return tuple(runs)
 
 
