@@ -140,6 +140,9 @@ class RunConfig(Settings):
         {}, "settings of the recipe", allowed="name = value, for each setting")
     cluster: str = setting(
         "gavel", "cluster: preset, TOML file, or shorthand such as v100:8x4+t4:2x8", file=True, min_length=1)
+    type_order: Literal["fastest", "cheapest", "listed", "random"] = setting(
+        "fastest", "GPU type that a policy blind to speed tries first: the fastest by the model, the cheapest an hour, "
+        "as the cluster is written (listed), or one order for the run by seed (random)")
     jobs: int | None = setting(
         None, "use the first so many jobs of the trace; left out: all", unit="jobs", ge=1)
     skip: int = setting(
