@@ -164,6 +164,12 @@ class Policy(ABC):
         """Answer for this instant."""
 
     @classmethod
+    def blind_to_speed(cls) -> bool:
+        """True where it looks at no speeds: a job gets the first of the cluster's types that has room
+        (`type_order`)."""
+        return not (cls.needs_performance or cls.needs_throughput)
+
+    @classmethod
     def settings(cls) -> dict[str, Any]:
         """The policy's settings: name -> dataclass field (its default; unit and help in its metadata)."""
         return {f.name: f for f in fields(cls) if "help" in f.metadata}

@@ -168,7 +168,11 @@ def policy_table(policy: type[Policy]) -> Table:
         about = field.metadata
         default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
         table.add_row(name, cell(f"{default} {about['unit']}"), cell("\n".join((about["help"], *_rule(about)))))
-    table.caption = f"Needs: {needs(policy)}." + ("\nSet with -P name=value." if policy.settings() else "")
+    lines = [f"Needs: {needs(policy)}."]
+    if policy.blind_to_speed():
+        lines += ["Blind to speed: a job gets the first GPU type that has room, fastest first "
+                  "(--set type_order=cheapest, listed or random)."]
+    table.caption = "\n".join(lines + (["Set with -P name=value."] if policy.settings() else []))
     return table
 
 

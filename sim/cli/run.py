@@ -13,10 +13,10 @@ from sim.cli.options import CLUSTER, TRACE, Params
 from sim.cli.traceoptions import reads_a_trace
 
 if TYPE_CHECKING:
-    from sim.api import Policy
     from sim.cluster.spec import ClusterSpec
     from sim.engine.simulate import RunResult
     from sim.settings.config import RunConfig
+    from sim.sweeps.replay import Replay
     from sim.workload.prepare import Workload
     from traces.trace import Trace
 
@@ -112,14 +112,15 @@ def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResul
     from sim.sweeps.replay import Replay
 
     replay = Replay(config)
-    unused = [] if quiet else _without_effect(config, replay.policy)
+    unused = [] if quiet else _without_effect(config, replay)
     with reserved(replay.config, force) as folder:
         _tell(unused)
         with nullcontext() if quiet else console.reading(Path(replay.config.trace)):
             workload = replay.workload
         trace = workload.trace
         if not quiet:
-            _tell(_about(workload, replay.cluster) + _calendar_loads(replay.config, trace, replay.cluster))
+            _tell([*_about(workload, replay.cluster), *_type_order(replay),
+                   *_calendar_loads(replay.config, trace, replay.cluster)])
         with console.progress(len(trace), float(trace.submit_s[0]), quiet) as update:
             result = replay.play(update)
         if not quiet:
@@ -132,19 +133,25 @@ def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResul
     return folder, result
 
 
-def _without_effect(config: RunConfig, policy: Policy) -> list[str]:
+def _without_effect(config: RunConfig, replay: Replay) -> list[str]:
     """Settings that were given and change nothing in this run."""
     from traces.synthetic.generate import GENERATORS
 
+    policy, several = replay.policy, len(replay.cluster.types) > 1
     given, engine, found = config.model_fields_set, config.engine, []
     if "estimate" in given and not policy.needs_estimates:
         found.append(f"estimate = {config.estimate} has no effect: policy {policy.name!r} uses no run times")
     if "reference" in given and config.work == "recorded":
         found.append("reference has no effect with work = recorded")
-    if "speed_belief" in given and not (policy.needs_performance or policy.needs_throughput):
+    if "speed_belief" in given and policy.blind_to_speed():
         found.append(f"speed_belief = {config.speed_belief} has no effect: policy {policy.name!r} uses no speeds")
+    if "type_order" in given and not several:
+        found.append(f"type_order has no effect: {replay.cluster.name} has one GPU type")
+    elif "type_order" in given and not policy.blind_to_speed():
+        found.append(f"type_order decides between equals only: policy {policy.name!r} looks at speeds")
     for name in ("measured", "calibration", "speed_belief"):
-        if name in given and config.work == "recorded":
+        orders = name == "calibration" and several and config.type_order != "listed"
+        if name in given and config.work == "recorded" and not orders:
             found.append(f"{name} has no effect with work = recorded")
     if "measured_gaps" in given and config.measured is None and not config.speed_belief.startswith("table:"):
         found.append("measured_gaps has no effect without measured, or a table as speed_belief")
@@ -203,6 +210,18 @@ def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
     if slices := int(in_sevenths(trace).sum()):
         lines.append(f"{slices:,} {SEVENTHS}")
     return lines + [f"trace: {note}" for note in trace.provenance.notes] + _compiling()
+
+
+def _type_order(replay: Replay) -> list[str]:
+    """By which rule jobs get their GPU types, where the policy looks at no speeds and there are several."""
+    from sim.performance.type_order import IN_WORDS
+
+    cluster, policy, rule = replay.cluster, replay.policy, replay.config.type_order
+    if len(cluster.types) == 1 or not policy.blind_to_speed():
+        return []
+    names = ", ".join(gpu.name for gpu in cluster.types)
+    return [f"policy {policy.name!r} is blind to speed: a job gets the first GPU type that has room, "
+            f"{IN_WORDS[rule]}: {names} (type_order = {rule})"]
 
 
 def _calendar_loads(config: RunConfig, trace: Trace, cluster: ClusterSpec) -> list[str]:

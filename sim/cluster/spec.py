@@ -7,7 +7,7 @@ that five jobs of 0.2 fill a GPU exactly and a million allocations leave no roun
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class ClusterSpec:
 
     Attributes
     ----------
-    types : the GPU types present, in the order in which placement tries them.
+    types : the GPU types present, in the order in which placement tries them (`sim.performance.type_order`).
     node_type : int32 [nodes], index into `types`.
     node_gpus : int32 [nodes], GPUs on the node.
     node_rack : int32 [nodes], rack of the node.
@@ -148,6 +148,16 @@ class ClusterSpec:
     def gpus_by_type(self) -> np.ndarray:
         """int64 [types]: how many GPUs the cluster has of each type."""
         return np.bincount(self.node_type, weights=self.node_gpus, minlength=len(self.types)).astype(np.int64)
+
+    def with_types_in(self, order: Sequence[int]) -> ClusterSpec:
+        """The same nodes, with `types` in another order: all their present indices, each once."""
+        if list(order) == list(range(len(self.types))):
+            return self
+        now = np.empty(len(order), dtype=np.int32)
+        now[order] = np.arange(len(order))
+        node_type = now[self.node_type]
+        node_type.flags.writeable = False
+        return replace(self, types=tuple(self.types[t] for t in order), node_type=node_type)
 
     def type_index(self, name: str) -> int | None:
         """Index of a GPU type by name (any case), None where the cluster has none."""

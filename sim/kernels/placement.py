@@ -1,8 +1,8 @@
 """Find GPUs for a gang: the placement rules, as one kernel that all policies share.
 
-A rule looks at one GPU type after the other (in the cluster's order, as far as the job allows it) and takes the
-first type that can hold the whole gang. The arrays of `state` are taken from; a caller passes copies if it only wants
-to look. What `state` and `shape` hold is said in `sim.kernels.ledger`.
+A rule looks at one GPU type after the other (in the order of `ClusterSpec.types`, as far as the job allows it) and
+takes the first type that can hold the whole gang. The arrays of `state` are taken from; a caller passes copies if it
+only wants to look. What `state` and `shape` hold is said in `sim.kernels.ledger`.
 
 ==============  ==================================================================================================
 `COUNT`         only the number of free GPUs counts: lowest nodes first, the gang may lie anywhere

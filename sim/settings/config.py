@@ -143,6 +143,9 @@ class RunConfig(Settings):
     prices: str | None = setting(
         None, "what GPUs cost: on-demand, spot or reserved prices of the catalogue, or a file of prices; left out: "
         "those of the cluster's file, else the catalogue's on demand", file=True, min_length=1)
+    type_order: Literal["fastest", "cheapest", "listed", "random"] = setting(
+        "fastest", "GPU type that a policy blind to speed tries first: the fastest by the model, the cheapest an hour, "
+        "as the cluster is written (listed), or one order for the run by seed (random)")
     jobs: int | None = setting(
         None, "use the first so many jobs of the trace; left out: all", unit="jobs", ge=1)
     skip: int = setting(

@@ -11,6 +11,7 @@ from policies.estimate.speeds import believed_speeds
 from policies.registry import make
 from sim.cluster.clusterfiles import load_cluster
 from sim.engine.simulate import RunResult, simulate
+from sim.performance.type_order import with_type_order
 from sim.results.schema import in_json
 from sim.settings.config import RunConfig
 from sim.workload.prepare import Workload, check_files, prepare, resolved
@@ -24,7 +25,7 @@ class Replay:
     ----------
     config : the settings, with what a built-in trace is given where nothing was said.
     policy : the scheduler, made anew for this run.
-    cluster : what there is.
+    cluster : what there is, its GPU types in the order in which they are tried (`type_order`).
     workload : the trace, read and made ready when first asked for (`whole`: by what, see
         `sim.workload.prepare.read_trace`).
 
@@ -47,7 +48,10 @@ class Replay:
         self.policy = make(config.policy, config.policy_settings)
         self.config = resolved(config)
         check_files(self.config)
-        self.cluster = load_cluster(self.config.cluster, self.config.prices)
+        config = self.config
+        self.cluster = with_type_order(
+            load_cluster(config.cluster, config.prices), config.type_order, config.calibration, config.seed
+        )
 
     @cached_property
     def workload(self) -> Workload:

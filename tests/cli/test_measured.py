@@ -76,7 +76,7 @@ def test_p44_beyond_what_was_measured_only_by_a_rule_that_was_asked_for(measured
 
 def test_p51_a_type_without_rates_gets_no_such_job_and_the_result_says_so(measured):
     """P-51: T4s are first and free, but nobody measured the job there."""
-    assert measured("--cluster", "t4:1x4+a100:2x4").code == 0
+    assert measured("--cluster", "t4:1x4+a100:2x4", "--set", "type_order=listed").code == 0
     assert "3 jobs have no rate on T4 for the gang asked for: not placed there so" in notes()
     ids = table("segments")["gpu_ids"]
     assert all(gpu >= 4 for job in ("big", "small", "pair") for gpu in ids[job]) and ids["zoo"][0] < 4

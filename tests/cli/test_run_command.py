@@ -267,3 +267,37 @@ def test_r2_15_shares_that_look_like_mig_slices_are_told_not_to_be(hetsim, here)
     said = hetsim("run", "--trace", "slices.csv", "--cluster", "v100:1x2", "--policy", "fifo", "--work", "recorded")
     assert said.code == 0 and "2 jobs on sevenths of a GPU, as MIG slices are" in said.err.replace("\n", " ")
     assert "sevenths" in hetsim("trace", "check", "slices.csv").out
+
+
+def test_r2_06_a_run_says_by_which_rule_gpu_types_are_tried(replay, hetsim, here):
+    rule = "policy 'fifo' is blind to speed: a job gets the first GPU type that has room, "
+    mixed = ("--cluster", "t4:2+v100:2", "--force", "--out", "out")
+    assert f"{rule}fastest first: V100, T4 (type_order = fastest)" in replay(*mixed).err
+    assert info(here / "out")["config"]["type_order"] == "fastest"
+    assert list(info(here / "out")["cluster"]["gpus_by_type"]) == ["V100", "T4"]
+    listed = replay(*mixed, "--set", "type_order=listed")
+    assert f"{rule}as the cluster is written: T4, V100 (type_order = listed)" in listed.err
+    assert "blind to speed" not in replay().err  # one GPU type
+    assert "type_order has no effect: V100:1x2 has one GPU type" in replay("--set", "type_order=random").err
+    planner = ("run", "--policy", "homogeneous-dp", "--trace", "jobs.csv", *mixed, "--set", "type_order=cheapest")
+    said = hetsim(*planner)
+    assert "type_order decides between equals only: policy 'homogeneous-dp' looks at speeds" in said.err
+    assert "blind to speed" not in said.err
+    refused = replay(*mixed, "--set", "type_order=quickest")
+    assert refused.code == 2
+    assert "type_order: value not allowed; got 'quickest'" in refused.err
+    assert "fastest" in refused.err
+
+
+def test_a_calibration_orders_gpu_types_even_where_durations_are_as_recorded(replay):
+    without = "calibration has no effect with work = recorded"
+    assert without in replay("--calibration", "scripts").err
+    mixed = replay("--calibration", "scripts", "--cluster", "t4:2+p100:2").err
+    assert without not in mixed
+    assert "fastest first: P100, T4" in mixed
+
+
+def test_a_policy_in_full_says_by_which_rule_it_gets_gpu_types(hetsim):
+    rule = "Blind to speed: a job gets the first GPU type that has room, fastest first"
+    assert rule in " ".join(hetsim("policies", "las").out.split())
+    assert "Blind to speed" not in hetsim("policies", "hetero").out
