@@ -34,7 +34,8 @@ def perf(
     exchange: Annotated[str, typer.Option(
         help="Of gradients: ring, tree or fastest all-reduce; parameter servers, servers or async-servers.")] = "ring",
     calibration: Annotated[str, typer.Option(
-        help="How well GPUs are used: tuned, eager, scripts, or a file of --calibrate.")] = "tuned",
+        help="How well GPUs are used: tuned (optimized code), eager, scripts (as runs), or a file of --calibrate.")
+        ] = "tuned",
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
     cluster: Annotated[str | None, typer.Option(help=f"Take the links of this cluster. {CLUSTER}")] = None,
     node_gpus: Annotated[int, typer.Option(help="GPUs on a node.")] = 8,

@@ -44,7 +44,8 @@ def place(
     iterations: Annotated[int, typer.Option(help="Neighbours that anneal tries.")] = 20_000,
     seed: Annotated[int, typer.Option(help="Of methods that draw random numbers.")] = 0,
     calibration: Annotated[str, typer.Option(
-        help="How well GPUs are used: tuned, eager, scripts, or a file of perf --calibrate.")] = "tuned",
+        help="How well GPUs are used: tuned (optimized code), eager, scripts (as runs), or a file of perf "
+        "--calibrate.")] = "tuned",
     profiled_on: files.ProfiledOn = None,
     profiled_samples: files.ProfiledSamples = None,
     dim: files.Dim = None,

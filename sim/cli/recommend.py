@@ -59,7 +59,8 @@ def recommend(
         help="Instead of --seconds: plans that it judges, for the same answer each time.")] = None,
     seed: Annotated[int, typer.Option(help="Of methods that draw random numbers.")] = 0,
     calibration: Annotated[str, typer.Option(
-        help="How well GPUs are used: tuned, eager, scripts, or a file of perf --calibrate.")] = "tuned",
+        help="How well GPUs are used: tuned (optimized code), eager, scripts (as runs), or a file of perf "
+        "--calibrate.")] = "tuned",
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
     profiled_on: graphs.ProfiledOn = None,
     profiled_samples: graphs.ProfiledSamples = None,

@@ -42,7 +42,8 @@ def run(
     reference: Annotated[str | None, typer.Option(
         help="GPU type on which run times were recorded.  [V100]")] = None,
     calibration: Annotated[str | None, typer.Option(
-        help="How well jobs use GPUs: tuned, eager, scripts, or a file of hetsim perf --calibrate.  [tuned]")] = None,
+        help="How well jobs use GPUs: scripts (training scripts of 2018 to 2021), tuned (optimized code), eager, or a "
+        "file of hetsim perf --calibrate.  [scripts; for the generated acme: tuned]")] = None,
     measured: Annotated[str | None, typer.Option(
         help="File of measured rates, for the jobs whose model it has (docs/measured-tables.md).")] = None,
     estimate: Annotated[str | None, typer.Option(
@@ -110,6 +111,7 @@ def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResul
     """Settings to a written run: what fails fast comes before what takes time."""
     from sim.results.outfolder import reserved
     from sim.sweeps.replay import Replay
+    from sim.workload.calibrations import untold_calibration
 
     replay = Replay(config)
     unused = [] if quiet else _without_effect(config, replay)
@@ -120,7 +122,7 @@ def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResul
         trace = workload.trace
         if not quiet:
             _tell([*_about(workload, replay.cluster), *_type_order(replay),
-                   *_calendar_loads(replay.config, trace, replay.cluster)])
+                   *_calendar_loads(replay.config, trace, replay.cluster), untold_calibration(config)])
         with console.progress(len(trace), float(trace.submit_s[0]), quiet) as update:
             result = replay.play(update)
         if not quiet:
@@ -261,5 +263,5 @@ def _compiling() -> list[str]:
 
 
 def _tell(lines: list[str]) -> None:
-    for line in lines:
+    for line in filter(None, lines):
         console.say(line)

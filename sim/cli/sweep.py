@@ -122,7 +122,10 @@ def played(
     Ctrl-C, or a signal to end, says what stays, and ends.
     """
     from sim.sweeps.sweeping import sweep as play
+    from sim.workload.calibrations import untold_calibration
 
+    for line in dict.fromkeys(filter(None, (untold_calibration(cell.config) for cell in cells if not quiet))):
+        console.say(line)
     try:
         with _progress(len(cells), quiet) as update:
             return play(grid, store, executor, cells, on_progress=update, **how)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.resources import files
@@ -111,6 +111,11 @@ class Calibration:
     def value_bytes(self) -> int:
         """Bytes of a weight, a gradient or an activation in its precision."""
         return VALUE_BYTES if self.precision == "mixed" else 4
+
+    def not_fitted_to(self, gpu_types: Iterable[str]) -> tuple[str, ...]:
+        """Which of these types no row was of, in their order: their speeds follow from their figures and the fit of
+        the others. None where nothing was fitted."""
+        return tuple(name for name in dict.fromkeys(gpu_types) if self.gpus and name not in self.gpus)
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:

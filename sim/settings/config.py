@@ -165,8 +165,9 @@ class RunConfig(Settings):
         "V100", "GPU type on which recorded run times were taken (work = iterations)",
         allowed="a GPU type of the catalogue")
     calibration: str = setting(
-        "tuned", "how well jobs use GPUs (work = iterations): tuned, eager, scripts, or a file that hetsim perf "
-        "--calibrate made", file=True, min_length=1)
+        "scripts", "how well jobs use GPUs (work = iterations): scripts (training scripts of 2018 to 2021), tuned "
+        "(optimized code; the default of the generated acme), eager, or a file that hetsim perf --calibrate made",
+        file=True, min_length=1)
     measured: str | None = setting(
         None, "file or folder of measured rates: jobs whose model it has run at these (work = iterations)",
         file=True, min_length=1)

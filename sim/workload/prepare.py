@@ -16,6 +16,7 @@ from sim.performance import MODELS, MeasuredTable, Performance, PerformanceError
 from sim.performance.calibration import named_calibration
 from sim.performance.tables import SOURCES, load_table
 from sim.settings.config import ConfigError, RunConfig, list_settings
+from sim.workload.calibrations import default_calibration
 from sim.workload.progress import Modelled, Recorded, Truth, reference_layout
 from traces.assign import ModelChoice, assign
 from traces.errors import TraceError, did_you_mean
@@ -61,7 +62,8 @@ class Workload:
 
 def resolved(config: RunConfig) -> RunConfig:
     """Fill in what a built-in trace is given where the user said nothing: 5,000 jobs, a load of 0.7, and a cluster
-    that has the GPU types that its jobs ask for. Acme's durations were recorded on A100-80, all others' on V100."""
+    that has the GPU types that its jobs ask for. Acme's durations were recorded on A100-80, all others' on V100; its
+    code is taken to be optimized, theirs not (`calibrations`)."""
     if config.trace not in GENERATORS:
         return config
     load = DEFAULT_LOAD if config.load is None and config.jobs != 1 else config.load
@@ -69,7 +71,8 @@ def resolved(config: RunConfig) -> RunConfig:
     told = "reference" in config.model_fields_set or config.work == "recorded"
     reference = config.reference if told else DEFAULT_REFERENCE.get(config.trace, config.reference)
     return config.model_copy(update={
-        "jobs": config.jobs or DEFAULT_JOBS, "load": load, "cluster": cluster, "reference": reference})
+        "jobs": config.jobs or DEFAULT_JOBS, "load": load, "cluster": cluster, "reference": reference,
+        "calibration": default_calibration(config)})
 
 
 def setting_of(config: RunConfig, name: str) -> Any:

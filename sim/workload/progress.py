@@ -143,8 +143,9 @@ class Modelled:
             f"durations turned into iterations on {reference.name} GPUs (the gang asked for), "
             "then run at the modelled speed of whatever GPUs the job gets"
         )
-        if performance.calibration.name != "tuned":
-            self.rule += f" (calibration {performance.calibration.name})"
+        fit = performance.calibration
+        far = ", ".join(fit.not_fitted_to([reference.name, *(gpu.name for gpu in cluster.types)]))
+        self.rule += f" (calibration {fit.name}{f', not fitted to {far}' if far else ''})"
         self._trace, self._cluster, self._performance = trace, cluster, performance
         # Default links: what a job has to do must not depend on the cluster that it is replayed on.
         self._yardstick = Performance(

@@ -106,7 +106,8 @@ def test_the_modelled_load_is_the_load_asked_for(tmp_path):
     from sim.sweeps.replay import Replay
 
     def played(work):
-        asked = {"policy": "fifo", "trace": "philly", "jobs": 60, "cluster": "k80:10x8", "load": 1.5, "work": work}
+        asked = {"policy": "fifo", "trace": "philly", "jobs": 60, "cluster": "k80:10x8", "load": 1.5, "work": work,
+                 "calibration": "tuned"}
         result = Replay(load_config(None, asked)).play()
         return Run(tmp_path, result.tables, result.info, result.timing)
 

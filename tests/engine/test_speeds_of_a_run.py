@@ -48,8 +48,8 @@ def test_the_farthest_link_that_is_needed_is_named(slots, link):
 def test_a_calibration_changes_speeds_and_is_named_in_the_rule():
     tuned, scripts = truth_on(Links()), truth_on(Links(), calibration="scripts")
     assert rate(scripts, 0, 1) < rate(tuned, 0, 1)
-    assert "scripts" in scripts.rule
-    assert "calibration" not in tuned.rule
+    assert "(calibration scripts)" in scripts.rule
+    assert "(calibration tuned)" in tuned.rule
 
 
 def test_work_is_worked_out_by_the_same_calibration():
