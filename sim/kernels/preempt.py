@@ -25,7 +25,8 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
     long as no better job took them (then it is placed anew: moved); without, all are placed anew on an empty cluster.
     On a GPU that is closed (`free` negative, whatever is given back) a job may only stay.
 
-    A waiting job takes GPUs that are free before it takes any from running jobs, and then those of the worst.
+    A waiting job takes GPUs that are free before it takes any from running jobs, and then those of the worst. Who loses
+    one cannot stay, so that what nobody took of its others is free from then on.
 
     `vc_left` and `state` are scratch. Moved and started jobs go to `found`. `chosen` is stops, goes_on, bars, totals:
     rows that must stop, those that run from now on, for each of these the smallest key, not below its own, of one that
@@ -47,6 +48,7 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
     state_b = (free.copy(), idle.copy(), type_idle.copy())
     undecided = np.zeros(free.size, dtype=np.int32)
     holder = np.full(free.size, -1, dtype=np.int32)
+    lost = np.zeros(run.size, dtype=np.bool_)  # jobs that others took GPUs from: they cannot stay
     left = np.int64(0)
     for i in range(run.size):
         row = run[i]
@@ -75,7 +77,7 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
         if from_run:
             here = i
             i += 1
-            if keep:
+            if keep and not lost[here]:
                 # Its own GPUs again, all or nothing.
                 first, last = slot_at[row], slot_at[row] + slot_n[row]
                 s = first
@@ -97,8 +99,7 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
                     left -= demand
                     vc_left[vc[row]] -= demand
                     continue
-                # It lost (some of) its GPUs: those that nobody took are free for all now.
-                for s in range(first, last):
+                for s in range(first, last):  # what nobody took of its GPUs is free for all now
                     if holder[slots[s]] == here:
                         holder[slots[s]] = -1
                     _refresh(slots[s], undecided, state, state_b, shape)
@@ -114,7 +115,7 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
                 elif i < run.size:
                     end = _place_by_force(
                         rule, need, milli, worker_gpus[row], types[row], run, i, held, gpu_milli, undecided, holder,
-                        state, state_b, shape, out, at,
+                        lost, state, state_b, shape, out, at,
                     )
             else:
                 end = place(rule, need, milli, worker_gpus[row], types[row], state, shape, out, at)
@@ -185,7 +186,8 @@ def _same(row, held, out, at, end):
 
 @jit
 def _place_by_force(
-    rule, need, milli, worker, mask, run, first, held, gpu_milli, undecided, holder, state, state_b, shape, out, start,
+    rule, need, milli, worker, mask, run, first, held, gpu_milli, undecided, holder, lost, state, state_b, shape, out,
+    start,
 ):
     """Place a gang on GPUs that are free or held by running jobs of lower priority (run[first:])."""
     type_idle = state[2]
@@ -210,7 +212,30 @@ def _place_by_force(
             break
     for s in range(start, end):
         _refresh(out[s], undecided, state, state_b, shape)
+        _lose(out[s], run, first, held, gpu_milli, undecided, holder, lost, state, state_b, shape)
     return end
+
+
+@jit
+def _lose(g, run, first, held, gpu_milli, undecided, holder, lost, state, state_b, shape):
+    """Who cannot stay now that GPU g was taken holds its other GPUs no more: they are free for all."""
+    slots, slot_at, slot_n = held
+    i = holder[g]
+    if i < first:
+        return
+    last = i + 1 if gpu_milli[run[i]] == 1000 else run.size  # a GPU in shares may have other holders
+    for j in range(i, last):
+        row = run[j]
+        milli, begin, end = gpu_milli[row], slot_at[row], slot_at[row] + slot_n[row]
+        if lost[j] or state[0][g] >= milli or g not in slots[begin:end]:
+            continue
+        lost[j] = True
+        for s in range(begin, end):
+            undecided[slots[s]] -= milli
+        for s in range(begin, end):
+            if holder[slots[s]] == j:
+                holder[slots[s]] = -1
+            _refresh(slots[s], undecided, state, state_b, shape)
 
 
 @jit
