@@ -68,7 +68,7 @@ class LinkSettings(Settings):
     network_adapters: int = setting(1, "adapters of a node, of network_class", ge=1, le=1024)
     node_class: str = _link_class("gpus", "class that joins all GPUs of a node, in place of the type's own")
     gpus_per_nvlink: int = setting(0, "GPUs that NVLink joins; 0: all of a node, 1: none", unit="GPU", ge=0, le=1024)
-    gpus_per_switch: int = setting(0, "GPUs under one PCIe switch; 0: all of a node", unit="GPU", ge=0, le=1024)
+    gpus_per_switch: int = setting(0, "GPUs under one PCIe switch; 0: all of a socket", unit="GPU", ge=0, le=1024)
     gpus_per_socket: int = setting(0, "GPUs of one CPU socket; 0: all of a node", unit="GPU", ge=0, le=1024)
     host_class: str = _link_class("gpus", "class between switches of a socket; left out: by the type's PCIe")
     socket_class: str = _link_class("gpus", "class between sockets; left out: by the type's PCIe")

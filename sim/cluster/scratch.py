@@ -88,7 +88,7 @@ class Scratch:
 
     def emptied(self) -> Scratch:
         """The same cluster idle and without quotas; nodes that are away count as there."""
-        _, node_type, node_gpus, _ = self._shape
+        _, node_type, node_gpus, _, _ = self._shape
         by_type = np.bincount(node_type, weights=node_gpus, minlength=self.type_idle.size).astype(np.int32)
         state = (np.full_like(self.milli, WHOLE), node_gpus, by_type)
         return Scratch(state, np.full_like(self.vc_left, NO_QUOTA), self._shape, self._gangs)
@@ -101,7 +101,7 @@ class Scratch:
 
     def type_milli(self) -> np.ndarray:
         """int64 [types]: free milli-GPU of each GPU type, those in pieces too."""
-        _, node_type, _, gpu_node = self._shape
+        _, node_type, _, gpu_node, _ = self._shape
         weights = np.bincount(node_type[gpu_node], weights=np.maximum(self.milli, 0), minlength=self.type_idle.size)
         return weights.astype(np.int64)
 

@@ -46,7 +46,7 @@ class Links:
     gpus_per_nvlink: int = 0
     """GPUs of a node that NVLink joins, counted from its first: groups of so many; 0: all, 1: none."""
     gpus_per_switch: int = 0
-    """GPUs under one PCIe switch; 0: all of a node."""
+    """GPUs under one PCIe switch; 0: all of a socket."""
     gpus_per_socket: int = 0
     """GPUs of one CPU socket; 0: all of a node."""
     host_class: str = ""
@@ -58,6 +58,27 @@ class Links:
     def alike(self) -> bool:
         """Whether the same link joins any two GPUs of a node, wherever they are in it."""
         return bool(self.node_class) or not (self.gpus_per_nvlink or self.gpus_per_switch or self.gpus_per_socket)
+
+    @property
+    def switch_gpus(self) -> int:
+        """GPUs under one PCIe switch; 0: all of a node. No switch spans sockets."""
+        return self.gpus_per_switch or self.gpus_per_socket
+
+    def groups(self, gpu: GpuType) -> tuple[int, ...]:
+        """GPUs of a node that each faster link of a type joins, from near to far; empty: all are joined alike.
+
+        A link whose groups lie in those of a nearer one joins nothing that is not joined better.
+        """
+        sizes: list[int] = []
+        if self.node_class:
+            return ()
+        nvlink = self.gpus_per_nvlink if gpu.nvlink_gbytes_per_s > 0 else 1
+        for size in (nvlink, self.switch_gpus, self.gpus_per_socket):
+            if size == 0:
+                break
+            if size > 1 and all(near % size for near in sizes):
+                sizes.append(size)
+        return tuple(sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +207,11 @@ class Ledger:
         self.type_idle = cluster.gpus_by_type().astype(np.int32)
         # Own, writable copies: to Numba a read-only array is another type, and kernels would compile twice.
         self.gpu_node, self.node_type = cluster.gpu_node.copy(), cluster.node_type.copy()
-        self.shape = (cluster.node_first.copy(), self.node_type, cluster.node_gpus.copy(), self.gpu_node)
+        sizes = [cluster.links.groups(gpu) for gpu in cluster.types]
+        groups = np.zeros((len(sizes), max(map(len, sizes))), dtype=np.int32)
+        for t, of_type in enumerate(sizes):
+            groups[t, : len(of_type)] = of_type
+        self.shape = (cluster.node_first.copy(), self.node_type, cluster.node_gpus.copy(), self.gpu_node, groups)
         self.state = (self.free_milli, self.idle, self.type_idle)
 
     def take(self, gpus: np.ndarray, milli: int) -> int:

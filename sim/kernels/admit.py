@@ -98,7 +98,7 @@ def backfill(queue, belief, head, promised, rule, gangs, vc_left, state, shape, 
     now_s, shadow_s, estimate_s, served_s = belief
     num_gpus, gpu_milli, worker_gpus, types, vc = gangs
     free, later_free = state[0], later[0]
-    _, node_type, _, gpu_node = shape
+    _, node_type, _, gpu_node, _ = shape
     rows, ends, out = found
     count, at = 0, 0
     both = (free.copy(), state[1].copy(), state[2].copy())

@@ -3,7 +3,8 @@
 What the kernels of a cluster share comes in groups, plain tuples of arrays (a named tuple costs 3 µs a call):
 
 `state`     free, idle, type_idle: int32, free share of each GPU in milli, wholly free GPUs of each node, of each type
-`shape`     node_first, node_type, node_gpus, gpu_node: int32, as in `sim.cluster.spec.ClusterSpec`, but writable
+`shape`     node_first, node_type, node_gpus, gpu_node: int32, as in `sim.cluster.spec.ClusterSpec`, but writable; and
+            groups: int32 [types, links], how many GPUs of a node each link joins (`sim.kernels.within_node`)
 `gangs`     num_gpus, gpu_milli, worker_gpus, types, vc: what each job asks for, by row
 `held`      slots, slot_at, slot_n: running job `row` has the GPUs slots[slot_at[row] : slot_at[row] + slot_n[row]]
 `found`     rows, ends, out: the answer; placed job i has the row rows[i] and the GPUs out[ends[i - 1] : ends[i]]
@@ -20,7 +21,7 @@ from sim.kernels.jit import jit
 def take_one(g, milli, state, shape):
     """Subtract `milli` from GPU g; an idle GPU stops being idle."""
     free, idle, type_idle = state
-    _, node_type, _, gpu_node = shape
+    _, node_type, _, gpu_node, _ = shape
     if free[g] == 1000:
         node = gpu_node[g]
         idle[node] -= 1
@@ -32,7 +33,7 @@ def take_one(g, milli, state, shape):
 def give_one(g, milli, state, shape):
     """Add `milli` to GPU g; a GPU that is whole again is idle."""
     free, idle, type_idle = state
-    _, node_type, _, gpu_node = shape
+    _, node_type, _, gpu_node, _ = shape
     free[g] += milli
     if free[g] == 1000:
         node = gpu_node[g]

@@ -23,6 +23,7 @@ import numpy as np
 
 from sim.kernels.jit import jit
 from sim.kernels.ledger import give_one, take_one
+from sim.kernels.within_node import gather_shares, take_from_node
 
 COUNT, FIRST_FIT, BEST_FIT, CONSOLIDATE = 0, 1, 2, 3
 RULES = {"count": COUNT, "first-fit": FIRST_FIT, "best-fit": BEST_FIT, "consolidate": CONSOLIDATE}
@@ -51,20 +52,6 @@ def place(rule, need, milli, worker, mask, state, shape, out, at):
 
 
 @jit
-def take_from_node(node, count, state, shape, out, at):
-    """Take `count` idle GPUs of a node, lowest numbers first."""
-    free, g = state[0], shape[0][node]
-    while count > 0:
-        if free[g] == 1000:
-            take_one(g, 1000, state, shape)
-            out[at] = g
-            at += 1
-            count -= 1
-        g += 1
-    return at
-
-
-@jit
 def _undo(start, at, milli, state, shape, out):
     for i in range(start, at):
         give_one(out[i], milli, state, shape)
@@ -86,7 +73,7 @@ def fitting_node(rule, t, need, idle, node_type):
 @jit
 def _whole(rule, t, need, worker, state, shape, out, start):
     idle = state[1]
-    _, node_type, node_gpus, _ = shape
+    _, node_type, node_gpus, _, _ = shape
     at, rest = start, need
     if rule != COUNT:
         size = 0
@@ -99,14 +86,14 @@ def _whole(rule, t, need, worker, state, shape, out, start):
                 for node in range(node_type.size):
                     full = node_gpus[node]
                     if rest >= chunk and node_type[node] == t and full - full % worker == chunk and idle[node] == full:
-                        at = take_from_node(node, chunk, state, shape, out, at)
+                        at = take_from_node(node, chunk, worker, state, shape, out, at)
                         rest -= chunk
             if rest == 0:
                 return at
             if rest <= size and (rest < chunk or need <= size):
                 node = fitting_node(rule, t, rest, idle, node_type)
                 if node >= 0:
-                    return take_from_node(node, rest, state, shape, out, at)
+                    return take_from_node(node, rest, worker, state, shape, out, at)
         _undo(start, at, 1000, state, shape, out)
         at, rest = start, need
         if rule != CONSOLIDATE:
@@ -115,13 +102,13 @@ def _whole(rule, t, need, worker, state, shape, out, start):
             for node in range(node_type.size):
                 if rest > 0 and node_type[node] == t and idle[node] == level:
                     count = min(level - level % worker, rest)
-                    at = take_from_node(node, count, state, shape, out, at)
+                    at = take_from_node(node, count, worker, state, shape, out, at)
                     rest -= count
     else:
         for node in range(node_type.size):
             if rest > 0 and node_type[node] == t and idle[node] > 0:
                 count = min(idle[node] - idle[node] % worker, rest)
-                at = take_from_node(node, count, state, shape, out, at)
+                at = take_from_node(node, count, worker, state, shape, out, at)
                 rest -= count
     if rest > 0:
         return _undo(start, at, 1000, state, shape, out)
@@ -131,7 +118,7 @@ def _whole(rule, t, need, worker, state, shape, out, start):
 @jit
 def _shared(rule, t, need, milli, state, shape, out, start):
     free = state[0]
-    node_first, node_type, _, _ = shape
+    node_first, node_type, _, _, groups = shape
     at, g = start, -1
     while at < start + need:
         if g < 0 or free[g] < milli:
@@ -152,4 +139,6 @@ def _shared(rule, t, need, milli, state, shape, out, start):
         take_one(g, milli, state, shape)
         out[at] = g
         at += 1
+    if groups.shape[1] > 0:
+        gather_shares(rule <= FIRST_FIT, milli, state, shape, out, start, at)
     return at

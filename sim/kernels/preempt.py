@@ -11,6 +11,7 @@ import numpy as np
 from sim.kernels.jit import jit
 from sim.kernels.ledger import free_share, give_one, take_one
 from sim.kernels.placement import CONSOLIDATE, COUNT, fitting_node, place
+from sim.kernels.within_node import take_from_node
 
 STOPS, STAYS, MOVES = 0, 1, 2
 
@@ -24,7 +25,8 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
     long as no better job took them (then it is placed anew: moved); without, all are placed anew on an empty cluster.
     On a GPU that is closed (`free` negative, whatever is given back) a job may only stay.
 
-    A waiting job takes GPUs that are free before it takes any from running jobs, and then those of the worst.
+    A waiting job takes GPUs that are free before it takes any from running jobs, and then those of the worst. Who loses
+    one cannot stay, so that what nobody took of its others is free from then on.
 
     `vc_left` and `state` are scratch. Moved and started jobs go to `found`. `chosen` is stops, goes_on, bars, totals:
     rows that must stop, those that run from now on, for each of these the smallest key, not below its own, of one that
@@ -34,7 +36,7 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
     slots, slot_at, slot_n = held
     num_gpus, gpu_milli, worker_gpus, types, vc = gangs
     free, idle, type_idle = state
-    _, node_type, _, gpu_node = shape
+    _, node_type, _, gpu_node, _ = shape
     rows, ends, out = found
     stops, goes_on, bars, totals = chosen
     fate = np.zeros(run.size, dtype=np.int8)
@@ -46,6 +48,7 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
     state_b = (free.copy(), idle.copy(), type_idle.copy())
     undecided = np.zeros(free.size, dtype=np.int32)
     holder = np.full(free.size, -1, dtype=np.int32)
+    lost = np.zeros(run.size, dtype=np.bool_)  # jobs that others took GPUs from: they cannot stay
     left = np.int64(0)
     for i in range(run.size):
         row = run[i]
@@ -74,7 +77,7 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
         if from_run:
             here = i
             i += 1
-            if keep:
+            if keep and not lost[here]:
                 # Its own GPUs again, all or nothing.
                 first, last = slot_at[row], slot_at[row] + slot_n[row]
                 s = first
@@ -96,8 +99,7 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
                     left -= demand
                     vc_left[vc[row]] -= demand
                     continue
-                # It lost (some of) its GPUs: those that nobody took are free for all now.
-                for s in range(first, last):
+                for s in range(first, last):  # what nobody took of its GPUs is free for all now
                     if holder[slots[s]] == here:
                         holder[slots[s]] = -1
                     _refresh(slots[s], undecided, state, state_b, shape)
@@ -112,8 +114,8 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
                         take_one(out[s], milli, state, shape)
                 elif i < run.size:
                     end = _place_by_force(
-                        rule, need, milli, worker_gpus[row], types[row], run, i, held, undecided, holder, state,
-                        state_b, shape, out, at,
+                        rule, need, milli, worker_gpus[row], types[row], run, i, held, gpu_milli, undecided, holder,
+                        lost, state, state_b, shape, out, at,
                     )
             else:
                 end = place(rule, need, milli, worker_gpus[row], types[row], state, shape, out, at)
@@ -184,7 +186,8 @@ def _same(row, held, out, at, end):
 
 @jit
 def _place_by_force(
-    rule, need, milli, worker, mask, run, first, held, undecided, holder, state, state_b, shape, out, start,
+    rule, need, milli, worker, mask, run, first, held, gpu_milli, undecided, holder, lost, state, state_b, shape, out,
+    start,
 ):
     """Place a gang on GPUs that are free or held by running jobs of lower priority (run[first:])."""
     type_idle = state[2]
@@ -204,10 +207,35 @@ def _place_by_force(
             if end < 0 and rule == CONSOLIDATE:
                 end = _worst_holders(need, t, run, first, held, state, state_b, shape, out, start)
         if end >= 0:
+            if worker == 1 and milli == 1000 and shape[4].shape[1] > 0:
+                _nearer(run, gpu_milli, holder, state, state_b, shape, out, start, end)
             break
     for s in range(start, end):
         _refresh(out[s], undecided, state, state_b, shape)
+        _lose(out[s], run, first, held, gpu_milli, undecided, holder, lost, state, state_b, shape)
     return end
+
+
+@jit
+def _lose(g, run, first, held, gpu_milli, undecided, holder, lost, state, state_b, shape):
+    """Who cannot stay now that GPU g was taken holds its other GPUs no more: they are free for all."""
+    slots, slot_at, slot_n = held
+    i = holder[g]
+    if i < first:
+        return
+    last = i + 1 if gpu_milli[run[i]] == 1000 else run.size  # a GPU in shares may have other holders
+    for j in range(i, last):
+        row = run[j]
+        milli, begin, end = gpu_milli[row], slot_at[row], slot_at[row] + slot_n[row]
+        if lost[j] or state[0][g] >= milli or g not in slots[begin:end]:
+            continue
+        lost[j] = True
+        for s in range(begin, end):
+            undecided[slots[s]] -= milli
+        for s in range(begin, end):
+            if holder[slots[s]] == j:
+                holder[slots[s]] = -1
+            _refresh(slots[s], undecided, state, state_b, shape)
 
 
 @jit
@@ -215,7 +243,7 @@ def _worst_holders(need, t, run, first, held, state, state_b, shape, out, at):
     """Whole GPUs of type t: the free ones, then those of the running job with the largest key, and so on."""
     slots, slot_at, slot_n = held
     free, free_b = state[0], state_b[0]
-    _, node_type, _, gpu_node = shape
+    _, node_type, _, gpu_node, _ = shape
     rest = need
     for g in range(free.size):
         if rest > 0 and free_b[g] == 1000 and node_type[gpu_node[g]] == t:
@@ -242,11 +270,40 @@ def _worst_holders(need, t, run, first, held, state, state_b, shape, out, at):
 
 
 @jit
+def _nearer(run, gpu_milli, holder, state, state_b, shape, out, start, end):
+    """Take other GPUs of the same nodes where nearer links join them: free ones, or of jobs that lose some already."""
+    free, idle, type_idle = state
+    _, _, _, gpu_node, _ = shape
+    loses = np.zeros(run.size, dtype=np.bool_)
+    for k in range(start, end):
+        if state_b[0][out[k]] < 1000 and holder[out[k]] >= 0:
+            loses[holder[out[k]]] = True
+        give_one(out[k], 1000, state, shape)
+    open_ = np.zeros_like(free)
+    for g in range(free.size):
+        mine = holder[g]
+        if free[g] == 1000 and (state_b[0][g] == 1000 or (mine >= 0 and loses[mine] and gpu_milli[run[mine]] == 1000)):
+            open_[g] = 1000
+    for k in range(start, end):
+        open_[out[k]] = 1000
+    at = start
+    while at < end:
+        node, count = gpu_node[out[at]], 0
+        for k in range(at, end):
+            if gpu_node[out[k]] == node:  # those of the node together
+                out[at + count], out[k] = out[k], out[at + count]
+                count += 1
+        at = take_from_node(node, count, 1, (open_, idle, type_idle), shape, out, at)
+    for k in range(start, end):
+        free[out[k]] -= 1000
+
+
+@jit
 def _worst_node(rule, need, t, holder, state, state_b, shape, out, start):
     """Whole GPUs on one node of type t (or on full nodes and one more), harming the worst running jobs."""
     free, idle, _ = state
     free_b, idle_b, _ = state_b
-    node_first, node_type, node_gpus, _ = shape
+    node_first, node_type, node_gpus, _, _ = shape
     size = 0
     for node in range(node_type.size):
         if node_type[node] == t and node_gpus[node] > size:

@@ -71,7 +71,7 @@ def gang_link(gpu: GpuType, slots: Iterable[int], links: Links) -> str:
     if gpu.nvlink_gbytes_per_s > 0 and _together(places, links.gpus_per_nvlink):
         return ""
     generation = pcie_generation(gpu)
-    if _together(places, links.gpus_per_switch):
+    if _together(places, links.switch_gpus):
         return f"pcie{generation}-switch"
     if _together(places, links.gpus_per_socket):
         return links.host_class or f"pcie{generation}-host"

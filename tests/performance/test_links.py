@@ -283,3 +283,11 @@ def test_scaling_of_elasticflow_from_1_to_64_a100(data_dir: Path, model: str) ->
 
 def test_gang_link_names_are_the_classes_inside_a_node() -> None:
     assert gang_link_names() == link_names("gpus")
+
+
+def test_no_switch_spans_sockets() -> None:
+    """Said of sockets only: one switch each, so that the class between sockets is read."""
+    links = Links(gpus_per_socket=4, socket_class="qpi")
+    assert [gang_link(gpu_type("T4"), slots, links) for slots in ((0, 3), (3, 4), (4, 7))] == [
+        "pcie3-switch", "qpi", "pcie3-switch",
+    ]  # fmt: skip

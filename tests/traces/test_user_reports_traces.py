@@ -37,7 +37,7 @@ from traces.trace import Trace
 
 LOG_JOB = {"status": "Pass", "vc": "v", "user": "u", "submitted_time": "2017-10-07 01:11:39"}
 READ = "fb16744dba7d4b887475960151e454a48f81ed764310dfb9f814a5e061db7645"
-SCHEDULED = "9c14297f4711bae6a1341264764a04e74d4b2da6670f711b5840b555bf4b3b9c"
+SCHEDULED = "ae0d172cd5ce499da1e352a20a18bc18336e334db57939c705fb4d240ea88ab2"
 """Hashes of P-67, made before traces were read and checked faster."""
 EIGHT = [{"ip": "m51", "gpus": [f"gpu{i}" for i in range(8)]}]
 

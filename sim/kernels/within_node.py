@@ -1,0 +1,181 @@
+"""Which free GPUs of a node a gang takes: those that the nearest link joins.
+
+Row t of `groups` (the last of `shape`) holds how many GPUs of a node each faster link of type t joins, from near to far
+(`Links.groups`; 0: no more; no columns: all GPUs of a node are joined alike). A group of n holds the GPUs 0 to n - 1 of
+the node, n to 2n - 1, and so on. The rules, in order:
+
+1. The gang's own link: the nearest group that holds all that it takes on the node, else the node.
+2. In it the link of its workers: each in a group as near as can be for all of them.
+3. The group with the least room that holds them, of equal ones that in the fullest larger group; so whole groups stay.
+4. The fewest groups: those with the most room first, the last as in 3.
+5. The lowest numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.kernels.jit import jit
+from sim.kernels.ledger import give_one, take_one
+
+
+@jit
+def take_from_node(node, count, worker, state, shape, out, at):
+    """Take `count` idle GPUs of a node, `worker` of which belong together, workers one after the other."""
+    node_first, node_type, _, _, groups = shape
+    if groups.shape[1] > 0 and groups[node_type[node], 0] > 0:
+        level = _levels(groups[node_type[node]])
+        first, past = np.int64(node_first[node]), np.int64(node_first[node + 1])
+        return _take_near(np.int64(node), first, past, level, np.int64(count), np.int64(worker), state, shape, out, at)
+    free, g = state[0], node_first[node]
+    while count > 0:
+        if free[g] == 1000:
+            take_one(g, 1000, state, shape)
+            out[at] = g
+            at += 1
+            count -= 1
+        g += 1
+    return at
+
+
+@jit
+def gather_shares(first_gpu, milli, state, shape, out, start, end):
+    """Put the slots out[start:end], shares of GPUs by a rule, on each node where the nearest link joins them.
+
+    In the group that nearest() finds the rule is that of all slots: the first GPU that has the share (`first_gpu`), or
+    the fullest. A single slot stays on its GPU, but one that found no broken GPU breaks none of a whole group.
+    """
+    free = state[0]
+    node_first, node_type, _, gpu_node, groups = shape
+    for i in range(start, end):
+        node, slots, seen = gpu_node[out[i]], 0, False
+        for k in range(start, end):
+            if gpu_node[out[k]] == node:
+                seen |= k < i
+                slots += 1
+        level = _levels(groups[node_type[node]])
+        if seen or level == 0 or (slots == 1 and (first_gpu or free[out[i]] + milli < 1000)):
+            continue
+        for k in range(i, end):
+            if gpu_node[out[k]] == node:
+                give_one(out[k], milli, state, shape)
+        first, past = np.int64(node_first[node]), np.int64(node_first[node + 1])
+        a, b, link = nearest(np.int64(node), first, past, level, np.int64(slots), milli, np.int64(1), free, shape)
+        if link == level:
+            a, b = first, past
+        g = np.int64(-1)
+        for k in range(i, end):
+            if gpu_node[out[k]] != node:
+                continue
+            if g < 0 or free[g] < milli:
+                g = np.int64(-1)
+                for other in range(a, b):
+                    if free[other] >= milli and (g < 0 or (not first_gpu and free[other] < free[g])):
+                        g = other
+            take_one(g, milli, state, shape)
+            out[k] = g
+
+
+@jit
+def nearest(node, first, past, level, count, milli, worker, free, shape):
+    """The group of the nearest of the first `level` links that has room for `count` slots among the GPUs first:past.
+
+    Returns its first GPU, the one past its last, and its link; the link is `level` where none has room.
+    """
+    node_first, node_type, _, _, groups = shape
+    base, end, sizes = np.int64(node_first[node]), np.int64(node_first[node + 1]), groups[node_type[node]]
+    best_first, best_past = np.int64(-1), np.int64(-1)
+    for link in range(level):
+        best = np.int64(-1)
+        for a, b in _parts(base, first, past, sizes[link]):
+            room = _room(a, b, milli, free)
+            if room < count:
+                continue
+            key = room
+            if link > 0 and 1 < worker < count:
+                key += _worker_link(base, a, b, link, count, worker, sizes, free) << 20
+            for outer in range(link + 1, _levels(sizes)):
+                near = base + (a - base) // sizes[outer] * sizes[outer]
+                key = (key << 20) + _room(near, min(near + sizes[outer], end), milli, free)
+            if best < 0 or key < best:
+                best, best_first, best_past = key, a, b
+        if best >= 0:
+            return best_first, best_past, np.int64(link)
+    return best_first, best_past, np.int64(level)
+
+
+@jit
+def _take_near(node, first, past, level, count, worker, state, shape, out, at):
+    """Take idle GPUs of first:past, which the first `level` links divide into groups."""
+    free = state[0]
+    if level == 0:
+        for g in range(first, past):
+            if count > 0 and free[g] == 1000:
+                take_one(g, 1000, state, shape)
+                out[at] = g
+                at += 1
+                count -= 1
+        return at
+    a, b, link = nearest(node, first, past, level, count, 1000, worker, free, shape)
+    if link < level:
+        return _take_near(node, a, b, link, count, worker, state, shape, out, at)
+    node_first, node_type, _, _, groups = shape
+    base, sizes = np.int64(node_first[node]), groups[node_type[node]]
+    split = min(_worker_link(base, first, past, level, count, worker, sizes, free), level - 1)
+    while count > 0:
+        a, b, link = nearest(node, first, past, split + 1, count, 1000, worker, free, shape)
+        if link <= split:
+            return _take_near(node, a, b, link, count, worker, state, shape, out, at)
+        part, room = np.int64(0), np.int64(0)
+        for c, d in _parts(base, first, past, sizes[split]):
+            here = _room(c, d, 1000, free)
+            whole = here - here % worker
+            if whole > part or (whole == part > 0 and here < room):
+                a, b, part, room = c, d, whole, here
+        if part > 0:
+            at = _take_near(node, a, b, split, part, worker, state, shape, out, at)
+        else:  # a worker that no group holds
+            part = min(worker, count)
+            at = _take_near(node, first, past, level, part, np.int64(1), state, shape, out, at)
+        count -= part
+    return at
+
+
+@jit
+def _worker_link(base, first, past, level, count, worker, sizes, free):
+    """The nearest of the first `level` links whose groups hold `count` slots in whole workers; `level`: none does."""
+    for link in range(level):
+        whole = np.int64(0)
+        for a, b in _parts(base, first, past, sizes[link]):
+            room = _room(a, b, 1000, free)
+            whole += room - room % worker
+        if whole >= count:
+            return np.int64(link)
+    return np.int64(level)
+
+
+@jit
+def _parts(base, first, past, size):
+    """The parts of first:past that lie in one group each, of groups of `size` counted from `base`."""
+    a = first
+    while a < past:
+        b = min(past, base + ((a - base) // size + 1) * size)
+        yield a, b
+        a = b
+
+
+@jit
+def _room(first, past, milli, free):
+    """Slots of `milli` that fit on the GPUs first:past. (Of whole GPUs: those that are idle.)"""
+    room = np.int64(0)
+    for g in range(first, past):
+        room += max(free[g] // milli, 0)
+    return room
+
+
+@jit
+def _levels(sizes):
+    level = np.int64(0)
+    while level < sizes.size and sizes[level] > 0:
+        level += 1
+    return level
