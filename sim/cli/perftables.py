@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sim.cli.console import cell, new_table
+from sim.performance.samples import uneven
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -79,6 +80,10 @@ def stages_table(answer: Answer, performance: Performance) -> Table:
                                                                            f"{q % devices}")  # fmt: skip
         table.add_row(f"{q}", f"{stage.first_op}-{stage.last_op}", f"{stage.gpus}", stage.gpu_type, f"{stage.tensor}",
                       f"{stage.gpus // stage.tensor}", need, f"{there:g}")  # fmt: skip
+    if memory:  # A model that is known by measured rates was measured with whole samples.
+        parts = [(s, part.gpus // stage.tensor, part.share)
+                 for s, stage in enumerate(plan.devices) for part in stage.all_parts]  # fmt: skip
+        table.caption = "\n".join(uneven(answer.batch_size, plan.micro_batches, parts)) or None
     return table
 
 

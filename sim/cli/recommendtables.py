@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.cli.console import cell, new_table
 from sim.cli.perftables import gpu_types_table, models_table, time
+from sim.performance.samples import uneven
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -63,7 +64,8 @@ def stages_table(answer: Mapping[str, Any]) -> Table:
     if any(len(s["gpus"]) > 1 for s in plan["stages"]):
         title = "; % of a micro-batch's samples"
         table.title = f"{table.title}{title}"
-    table.caption = _sources(answer)
+    shares = [(s["stage"], g["replicas"], g["share"]) for s in plan["stages"] for g in s["gpus"]]
+    table.caption = "\n".join([*uneven(answer["batch_size"], plan["micro_batches"], shares), _sources(answer)])
     return table
 
 

@@ -19,6 +19,7 @@ from sim.performance.iteration import SCHEDULES, Iteration
 from sim.performance.memory import GIB, PARAM_BYTES, memory_form
 from sim.performance.operator_time import checked, operator_times_s, source, update_time_s
 from sim.performance.running import Times, graph_sums
+from sim.performance.samples import largest_share
 from sim.performance.stage_sites import Places, StageGpus, gang_on, layout, stages_on
 from sim.performance.tables import MeasuredTable
 from sim.performance.training import Strategy, train
@@ -225,7 +226,7 @@ class Performance:
         self, model: str, batch_size: int, gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int = 1,
         slots: tuple[int, ...] = (),
     ) -> Iteration:  # fmt: skip
-        """One iteration of data parallelism: batch_size / n samples on each GPU, then an all-reduce.
+        """One iteration of data parallelism: ceil(batch_size / n) samples on a GPU, then an all-reduce.
 
         Parameters
         ----------
@@ -290,7 +291,7 @@ class Performance:
         """One iteration of a plan on the cluster GPUs `gpus` (int32, in stage order).
 
         A micro-batch has batch_size / micro_batches samples, of which a replica of a stage with r GPUs gets 1
-        / r (a fraction is an average over micro-batches). The gradients of a stage are summed over its
+        / r, rounded up: the largest share decides. The gradients of a stage are summed over its
         replicas when its last backward ends, then its optimizer steps; the iteration ends with the last stage
         to finish.
 
@@ -383,7 +384,7 @@ class Performance:
         # A graph is profiled as a whole; 'extrapolated' comes before 'measured'.
         micro = batch_size / how.micro_batches
         return replace(result, source=min(
-            source(graph, micro * part.share / part.replicas, part.gpu)
+            source(graph, largest_share(micro * part.share / part.replicas), part.gpu)
             for graph, stage in zip(graphs, stages, strict=True) for part in stage.all_parts
         ))  # fmt: skip
 

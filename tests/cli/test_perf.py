@@ -29,6 +29,14 @@ def test_the_table_names_parts_memory_and_use(hetsim):
         assert word in said.out
 
 
+def test_r3_03_perf_and_recommend_say_which_share_decides(hetsim):
+    said = hetsim("perf", "gpt2-1.5b", "-b", 5, "-s", "4xA100-80")
+    assert "5 samples / 4 replicas = 1.25: one with 2 decides time and memory" in " ".join(said.out.split())
+    assert "decides" not in hetsim("perf", "gpt2-1.5b", "-b", 8, "-s", "4xA100-80").out
+    said = hetsim("recommend", "--model", "gpt2-1.5b", "-b", 5, "--gpus", "A100-80:3", "--evaluations", 30)
+    assert "5 samples / 3 replicas = 1.667" in " ".join(said.out.split())
+
+
 def test_tensor_parallelism_and_recomputation(hetsim):
     plain = json.loads(hetsim("perf", "gpt3-6.7b", "-b", 8, "-s", "8xA100-80/8", "--json").out)
     again = json.loads(hetsim("perf", "gpt3-6.7b", "-b", 8, "-s", "8xA100-80/8", "--recompute", "--json").out)

@@ -13,6 +13,7 @@ from policies.recommend.request.request import Recommendation, Request
 from policies.recommend.searching.bounds import Bound
 from sim.api import Plan, Stage
 from sim.performance.operator_time import operator_times_s
+from sim.performance.samples import largest_share
 
 PARTS = ("compute_s", "tensor_s", "bubble_s", "transfer_s", "allreduce_s", "update_s")
 
@@ -90,7 +91,7 @@ def _times_s(request: Request, graph: Any, plan: Plan, stage: Stage) -> tuple[fl
     share, slowest = graph.tensor_parallel(stage.tensor) if stage.tensor > 1 else graph, (0.0, 0.0)
     span = slice(stage.first_op, stage.last_op + 1)
     for part in stage.all_parts:
-        samples = request.batch_size / plan.micro_batches * part.share / (part.gpus // stage.tensor)
+        samples = largest_share(request.batch_size / plan.micro_batches * part.share / (part.gpus // stage.tensor))
         gpu = request.fleet.types[request.fleet.names.index(part.gpu_type)]
         times = operator_times_s(share, samples, gpu, calibration=request.performance.calibration)
         slowest = max(slowest, (float(times[0][span].sum()), float(times[1][span].sum())), key=sum)
