@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def perf(
     model: Annotated[str | None, typer.Argument(
-        metavar="MODEL", help=f"A model (--list), or {files.HELP}.")] = None,
+        metavar="MODEL", help=f"A model (--list), other sizes of its family as text, or {files.HELP}.")] = None,
     stage: Annotated[list[str] | None, typer.Option(
         "-s", "--stage", metavar="COUNTxTYPE", help="GPUs of a stage; repeat it for a pipeline. /T: T GPUs to a "
         "replica (tensor parallelism); @FIRST-LAST: its operators, left out: cut evenly.  [1xV100]")] = None,
@@ -41,6 +41,7 @@ def perf(
     profiled_on: files.ProfiledOn = None,
     profiled_samples: files.ProfiledSamples = None,
     dim: files.Dim = None,
+    tokens: files.Tokens = None,
     batch_axis: files.BatchAxis = None,
     config: Annotated[Path | None, typer.Option(
         "-c", "--config", help="A TOML file with [perf] (and [figure]): many questions, one table.")] = None,
@@ -58,12 +59,15 @@ def perf(
       hetsim perf resnet50 --batch 256 --stage 4xV100
       hetsim perf gpt2-1.5b -b 64 -m 16 --stage 4xA100 --stage 4xV100
       hetsim perf gpt3-13b -b 512 -m 64 -s 16xA100-80/8 -s 16xA100-80/8 --recompute
+      hetsim perf llama-70b -b 32 -s 32xA100-80 --zero 3 --recompute --tokens 512
+      hetsim perf "llama(layers=60, hidden=6656, heads=52, inner=17920)" -b 32 -s 32xA100-80 --zero 3
       hetsim perf model.onnx --stage 1xT4 --dim height=320 --dim width=320 --json
       hetsim perf --config experiments/placement-sensitivity.toml --out figures
       hetsim perf --calibrate experiments/measured/h100-operators.csv --out h100.toml
     """
     beside = files.Beside(profiled_on, profiled_samples, dim, batch_axis)
     _without_effect(model, config, calibrate, out, beside)
+    model = files.sized(model, tokens)
     if list_:
         _list(measured)
     elif calibrate is not None:

@@ -90,12 +90,16 @@ def stages_table(answer: Answer, performance: Performance) -> Table:
 def models_table(measured: MeasuredTable | None) -> Table:
     """The models that can be asked about: those of the zoo, and those of a measured table."""
     from sim.performance.zoo import MODELS, zoo_graph
+    from sim.performance.zoo.families import FAMILIES, NAMED
 
     table = new_table("model", "sample", "parameters (M)", "forward (GFLOP)", "operators", title="Models that can run")
-    for name in MODELS:
+    for name in dict.fromkeys((*MODELS, *NAMED)):
         graph = zoo_graph(name)
         table.add_row(name, cell(graph.sample), f"{graph.params / 1e6:,.1f}", f"{graph.flops_fwd_total / 1e9:,.2f}",
                       f"{len(graph):,}")  # fmt: skip
+    for name, family in FAMILIES.items():
+        said = ", ".join((*(f"{size}=N" for size in family.needed), *(f"[{size}=N]" for size in family.default)))
+        table.add_row(cell(f"{name}(...)"), cell(said), "", "", "")
     for name in measured.job_types if measured is not None else ():
         table.add_row(cell(name), "measured rates only", "", "", "")
     return table

@@ -61,6 +61,7 @@ def recommend(
     profiled_on: graphs.ProfiledOn = None,
     profiled_samples: graphs.ProfiledSamples = None,
     dim: graphs.Dim = None,
+    tokens: graphs.Tokens = None,
     batch_axis: graphs.BatchAxis = None,
     uncertain: Annotated[str | None, typer.Option(
         metavar="auto or ERROR", help="Speeds may be wrong, by so much in the mean (0.2, 20%; auto: the "
@@ -94,8 +95,9 @@ def recommend(
             console.show(table)
         return
     asked = Question(
-        model, graph, batch, gpus, cluster, node_gpus, max_gpus, objective, within, budget, iterations, keep, methods,
-        tensor, micro_batches, schedules, recompute, zero, mixed, prices, seconds, evaluations, seed, calibration,
+        graphs.sized(model, tokens), graph, batch, gpus, cluster, node_gpus, max_gpus, objective, within, budget,
+        iterations, keep, methods, tensor, micro_batches, schedules, recompute, zero, mixed, prices, seconds,
+        evaluations, seed, calibration,
         measured, graphs.Beside(profiled_on, profiled_samples, dim, batch_axis),
     )
     doubt = uncertainty.check(uncertain, profile, runs, asked)

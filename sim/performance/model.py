@@ -23,7 +23,8 @@ from sim.performance.samples import largest_share
 from sim.performance.stage_sites import Places, StageGpus, gang_on, layout, stages_on
 from sim.performance.tables import MeasuredTable
 from sim.performance.training import Strategy, train
-from sim.performance.zoo import MODELS, zoo_graph
+from sim.performance.zoo import MODELS, in_zoo, zoo_graph
+from sim.performance.zoo.families import NAMED, sizes_of
 from traces.errors import did_you_mean
 
 Order = tuple[int, ...]
@@ -65,7 +66,7 @@ class Performance:
         self.calibration = shipped(calibration) if isinstance(calibration, str) else calibration
         self.value_bytes = self.calibration.value_bytes
         self.graphs, self.blocking, self.overlap, self.exchange = dict(graphs or {}), blocking, overlap, exchange
-        self.models: tuple[str, ...] = (*MODELS, *self.graphs, *(table.job_types if table else ()))
+        self.models = tuple(dict.fromkeys((*MODELS, *NAMED, *self.graphs, *(table.job_types if table else ()))))
         self._measured = frozenset(table.job_types if table else ())
         # Types and clusters are told apart by identity; holding them keeps their ids from being used again.
         self._types: dict[int, GpuType] = {}
@@ -76,8 +77,8 @@ class Performance:
         self._plans: dict[tuple, Iteration] = {}
 
     def known(self, model: str) -> bool:
-        """Whether the model is one of `models`."""
-        return model in MODELS or model in self.graphs or model in self._measured
+        """Whether the model is one of `models`, or named by its sizes (`zoo.families`)."""
+        return model in self.graphs or model in self._measured or in_zoo(model)
 
     def resolve(self, model: str) -> str:
         """Return the model's name.
@@ -85,7 +86,7 @@ class Performance:
         Raises
         ------
         PerformanceError
-            Unknown; names the nearest one.
+            Unknown (names the nearest one), or of sizes that make no sense.
         """
         if not self.known(model):
             raise PerformanceError(
@@ -94,6 +95,8 @@ class Performance:
                 allowed=", ".join(self.models[:40]) + (", ..." if len(self.models) > 40 else ""),
                 todo=did_you_mean(model, self.models),
             )
+        if model not in self.models:
+            sizes_of(model)
         return model
 
     def undivided(self, model: str) -> bool:
@@ -102,9 +105,7 @@ class Performance:
 
     def last_op(self, model: str) -> int:
         """Last operator of a plan that holds the whole model; 0 where nobody knows its operators."""
-        if model in MODELS or model in self.graphs:
-            return len(self.graphs[model] if model in self.graphs else zoo_graph(model)) - 1
-        return 0
+        return len(self.graph(model)) - 1 if model in self.graphs or in_zoo(model) else 0
 
     def graph(self, model: str) -> OperatorGraph:
         """The model's operators.

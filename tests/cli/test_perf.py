@@ -37,6 +37,19 @@ def test_r3_03_perf_and_recommend_say_which_share_decides(hetsim):
     assert "5 samples / 3 replicas = 1.667" in " ".join(said.out.split())
 
 
+def test_r3_11_seventy_billion_on_32_gpus_by_the_command(hetsim):
+    asked = ("-b", 32, "-s", "32xA100-80", "--zero", 3, "--recompute", "--json")
+    whole, short = (json.loads(hetsim("perf", "llama-70b", *asked, *more).out) for more in ((), ("--tokens", 512)))
+    assert whole["fits"]
+    assert short["compute_s"] < whole["compute_s"] / 7
+    assert short["memory_gib"] < whole["memory_gib"]
+    assert short["model"] == "llama-70b(tokens=512)"
+    refused = hetsim("perf", "resnet50", "--tokens", 512)
+    assert refused.code == 2
+    assert "llama-70b" in refused.err
+    assert hetsim("perf", "--list", "--tokens", 512).code == 2
+
+
 def test_tensor_parallelism_and_recomputation(hetsim):
     plain = json.loads(hetsim("perf", "gpt3-6.7b", "-b", 8, "-s", "8xA100-80/8", "--json").out)
     again = json.loads(hetsim("perf", "gpt3-6.7b", "-b", 8, "-s", "8xA100-80/8", "--recompute", "--json").out)
