@@ -38,6 +38,7 @@ def perf(
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
     cluster: Annotated[str | None, typer.Option(help=f"Take the links of this cluster. {CLUSTER}")] = None,
     node_gpus: Annotated[int, typer.Option(help="GPUs on a node.")] = 8,
+    margin: files.Margin = files.MARGIN,
     profiled_on: files.ProfiledOn = None,
     profiled_samples: files.ProfiledSamples = None,
     dim: files.Dim = None,
@@ -93,11 +94,12 @@ def perf(
         plan = Plan(tuple(stages), micro_batches, schedule=schedule, chunks=chunks, recompute=recompute, zero=zero)
         answer = ask(performance, name, batch, plan, node_gpus=node_gpus)
         if json:
-            row = answer.row() | {"source": answer.iteration.source, "memory_gib": list(answer.iteration.memory_gib)}
+            i = answer.iteration
+            row = answer.row() | {"source": i.source, "memory_gib": list(i.memory_gib), "tight": bool(i.tight(margin))}
             console.show_json({key: _finite(value) for key, value in row.items()})
         else:
             console.show(perftables.answer_table(answer, performance))
-            console.show(perftables.stages_table(answer, performance))
+            console.show(perftables.stages_table(answer, performance, margin))
         if not answer.iteration.fits:
             console.say(answer.iteration.reason, style="bold red")
             raise typer.Exit(1)

@@ -61,6 +61,7 @@ def recommend(
     profiled_on: graphs.ProfiledOn = None,
     profiled_samples: graphs.ProfiledSamples = None,
     dim: graphs.Dim = None,
+    margin: graphs.Margin = graphs.MARGIN,
     tokens: graphs.Tokens = None,
     batch_axis: graphs.BatchAxis = None,
     uncertain: Annotated[str | None, typer.Option(
@@ -113,7 +114,7 @@ def recommend(
     if json:
         console.show_json(answer)
     else:
-        for table in recommendtables.tables(answer):
+        for table in recommendtables.tables(answer, margin):
             console.show(table)
     if answer["kept"] is False:
         console.say(answer["keep_reason"], style="bold yellow")

@@ -172,6 +172,8 @@ def train(
         tuple(memory.total_gib for _, memory in nearest), comm_bwd=back, tensor=tensor, chunks=how.chunks,
         blocking=how.blocking,
     )  # fmt: skip
+    parts = tuple(memory.total_gib / (part.gpu.memory_gib or math.nan) for part, memory in nearest)
+    result = replace(result, memory_part=parts)
     for s, (part, memory) in enumerate(nearest):
         helps = partial(job.helps, s=s, part=part, memory=memory)
         if reason := job.starved(s) or does_not_fit(s, part.gpu.name, memory, part.gpu.memory_gib, helps):

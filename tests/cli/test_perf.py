@@ -50,6 +50,23 @@ def test_r3_11_seventy_billion_on_32_gpus_by_the_command(hetsim):
     assert hetsim("perf", "--list", "--tokens", 512).code == 2
 
 
+def test_plans_near_the_memory_limit_are_marked_as_tight(hetsim):
+    """70 billion parameters on 16 x 80 GB need 94 % of them: they 'fit', but little may come on top."""
+    asked = ("perf", "llama-70b", "-b", 16, "-s", "16xA100-80", "--zero", 3, "--recompute")
+    said, got = hetsim(*asked), json.loads(hetsim(*asked, "--json").out)
+    assert got["fits"]
+    assert 0.9 * 80 < got["memory_gib"][0] < 80
+    assert got["tight"]
+    assert "above 90 % of a GPU's memory" in " ".join(said.out.split())
+    assert not json.loads(hetsim(*asked, "--json", "--memory-margin", 0.01).out)["tight"]
+    assert "tight" not in hetsim(*asked, "--memory-margin", 0.01).out
+    assert hetsim(*asked, "--memory-margin", 2).code == 2
+    recommended = ("recommend", "--model", "llama-70b", "-b", 16, "--gpus", "A100-80:16", "--zero", "3", "--recompute",
+                   "always", "--evaluations", 5, "--methods", "data-parallel", "--micro-batches", 1)  # fmt: skip
+    assert "above 90 %" in " ".join(hetsim(*recommended).out.split())
+    assert "tight" not in hetsim(*recommended, "--memory-margin", 0).out
+
+
 def test_tensor_parallelism_and_recomputation(hetsim):
     plain = json.loads(hetsim("perf", "gpt3-6.7b", "-b", 8, "-s", "8xA100-80/8", "--json").out)
     again = json.loads(hetsim("perf", "gpt3-6.7b", "-b", 8, "-s", "8xA100-80/8", "--recompute", "--json").out)

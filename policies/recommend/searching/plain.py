@@ -26,7 +26,8 @@ def known(value: float) -> float | None:
 def plan_row(request: Request, r: Recommendation, iterations: int | None = None) -> dict[str, Any]:
     """A plan and what it brings: time and its parts, rates, cost, how it trains, GPUs by type.
 
-    `tensor_s` is a part of `compute_s`; the other parts add up to `iteration_s`.
+    `tensor_s` is a part of `compute_s`; the other parts add up to `iteration_s`. `memory_part` is what each stage needs
+    of the memory that its GPUs have.
     """
     plan, fleet = r.plan, request.fleet
     i = request.performance.plan(request.model, request.batch_size, plan, fleet.gpus(plan), fleet.spec)
@@ -46,6 +47,7 @@ def plan_row(request: Request, r: Recommendation, iterations: int | None = None)
         "order": list(plan.order),
         "source": i.source,
         "layout": layout(plan),
+        "memory_part": list(i.memory_part),
     }
 
 
