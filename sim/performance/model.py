@@ -23,8 +23,7 @@ from sim.performance.samples import largest_share
 from sim.performance.stage_sites import Places, StageGpus, gang_on, layout, stages_on
 from sim.performance.tables import MeasuredTable
 from sim.performance.training import Strategy, train
-from sim.performance.zoo import MODELS, in_zoo, zoo_graph
-from sim.performance.zoo.families import NAMED, sizes_of
+from sim.performance.zoo import MODELS, NAMED, in_zoo, sizes_of, zoo_graph
 from traces.errors import did_you_mean
 
 Order = tuple[int, ...]
@@ -95,7 +94,7 @@ class Performance:
                 allowed=", ".join(self.models[:40]) + (", ..." if len(self.models) > 40 else ""),
                 todo=did_you_mean(model, self.models),
             )
-        if model not in self.models:
+        if "(" in model and model not in self.graphs and model not in self._measured:
             sizes_of(model)
         return model
 
@@ -105,7 +104,8 @@ class Performance:
 
     def last_op(self, model: str) -> int:
         """Last operator of a plan that holds the whole model; 0 where nobody knows its operators."""
-        return len(self.graph(model)) - 1 if model in self.graphs or in_zoo(model) else 0
+        found = self.graphs.get(model) or (zoo_graph(model) if in_zoo(model) else None)
+        return 0 if found is None else len(found) - 1
 
     def graph(self, model: str) -> OperatorGraph:
         """The model's operators.

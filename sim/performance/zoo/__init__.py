@@ -15,8 +15,9 @@ from functools import cache, partial
 from sim.performance.graph import OperatorGraph
 from sim.performance.zoo import families, inception, language, measured, nasnet, recurrent, vision
 from sim.performance.zoo import recommenders as recommend
+from sim.performance.zoo.families import NAMED, sizes_of
 
-__all__ = ["MODELS", "Model", "in_zoo", "zoo_graph"]
+__all__ = ["MODELS", "NAMED", "Model", "in_zoo", "sizes_of", "zoo_graph"]
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def is_sized(model: str) -> bool:
 
     Whether the sizes make sense is not asked.
     """
-    match = _SPEC.fullmatch(model)
+    match = _SPEC.fullmatch(model) if "(" in model else None
     return model in NAMED or (match is not None and (match["name"] in NAMED or match["name"] in FAMILIES))
 
 
