@@ -24,8 +24,26 @@ ProfiledSamples = Annotated[float | None, typer.Option(
     help="Samples of the minibatch that a graph file's times are of, where it does not say.")]
 Dim = Annotated[list[str] | None, typer.Option(
     metavar="NAME=N", help="Size of an open dimension of an ONNX file, by its name or as INPUT:DIMENSION; repeat it.")]
+Tokens = Annotated[int | None, typer.Option(
+    help="Length of a sequence: of a gpt, bert, llama or mixtral; as MODEL(tokens=N).")]
+MARGIN = 0.1
+"""Part of a GPU's memory that a plan had better leave: fragments, libraries and longer batches take some."""
+Margin = Annotated[float, typer.Option(
+    "--memory-margin", min=0.0, max=1.0, metavar="PART",
+    help="Part of a GPU's memory that should stay free; what leaves less is marked as tight.")]
 BatchAxis = Annotated[int | None, typer.Option(
     help="Dimension of an ONNX file's inputs that is the batch, from 0.  [0]")]
+
+
+def sized(model: str | None, tokens: int | None) -> str | None:
+    """The model on sequences of so many tokens."""
+    from sim.performance.zoo.families import with_tokens
+
+    if tokens is None:
+        return model
+    if model is None or Path(model).suffix in SUFFIXES:
+        raise HetsimError("an option has no effect", got=f"--tokens {tokens}", allowed="--tokens with a model by name")
+    return with_tokens(model, tokens)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def perf(
     model: Annotated[str | None, typer.Argument(
-        metavar="MODEL", help=f"A model (--list), or {files.HELP}.")] = None,
+        metavar="MODEL", help=f"A model (--list), other sizes of its family as text, or {files.HELP}.")] = None,
     stage: Annotated[list[str] | None, typer.Option(
         "-s", "--stage", metavar="COUNTxTYPE", help="GPUs of a stage; repeat it for a pipeline. /T: T GPUs to a "
         "replica (tensor parallelism); @FIRST-LAST: its operators, left out: cut evenly.  [1xV100]")] = None,
@@ -39,9 +39,11 @@ def perf(
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
     cluster: Annotated[str | None, typer.Option(help=f"Take the links of this cluster. {CLUSTER}")] = None,
     node_gpus: Annotated[int, typer.Option(help="GPUs on a node.")] = 8,
+    margin: files.Margin = files.MARGIN,
     profiled_on: files.ProfiledOn = None,
     profiled_samples: files.ProfiledSamples = None,
     dim: files.Dim = None,
+    tokens: files.Tokens = None,
     batch_axis: files.BatchAxis = None,
     config: Annotated[Path | None, typer.Option(
         "-c", "--config", help="A TOML file with [perf] (and [figure]): many questions, one table.")] = None,
@@ -59,12 +61,15 @@ def perf(
       hetsim perf resnet50 --batch 256 --stage 4xV100
       hetsim perf gpt2-1.5b -b 64 -m 16 --stage 4xA100 --stage 4xV100
       hetsim perf gpt3-13b -b 512 -m 64 -s 16xA100-80/8 -s 16xA100-80/8 --recompute
+      hetsim perf llama-70b -b 32 -s 32xA100-80 --zero 3 --recompute --tokens 512
+      hetsim perf "llama(layers=60, hidden=6656, heads=52, inner=17920)" -b 32 -s 32xA100-80 --zero 3
       hetsim perf model.onnx --stage 1xT4 --dim height=320 --dim width=320 --json
       hetsim perf --config experiments/placement-sensitivity.toml --out figures
       hetsim perf --calibrate experiments/measured/h100-operators.csv --out h100.toml
     """
     beside = files.Beside(profiled_on, profiled_samples, dim, batch_axis)
     _without_effect(model, config, calibrate, out, beside)
+    model = files.sized(model, tokens)
     if list_:
         _list(measured)
     elif calibrate is not None:
@@ -90,11 +95,12 @@ def perf(
         plan = Plan(tuple(stages), micro_batches, schedule=schedule, chunks=chunks, recompute=recompute, zero=zero)
         answer = ask(performance, name, batch, plan, node_gpus=node_gpus)
         if json:
-            row = answer.row() | {"source": answer.iteration.source, "memory_gib": list(answer.iteration.memory_gib)}
+            i = answer.iteration
+            row = answer.row() | {"source": i.source, "memory_gib": list(i.memory_gib), "tight": bool(i.tight(margin))}
             console.show_json({key: _finite(value) for key, value in row.items()})
         else:
             console.show(perftables.answer_table(answer, performance))
-            console.show(perftables.stages_table(answer, performance))
+            console.show(perftables.stages_table(answer, performance, margin))
         if not answer.iteration.fits:
             console.say(answer.iteration.reason, style="bold red")
             raise typer.Exit(1)

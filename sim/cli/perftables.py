@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sim.cli.console import cell, new_table
+from sim.performance.samples import uneven
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -65,32 +66,47 @@ def _how(answer: Answer) -> str:
     return ", ".join(words)
 
 
-def stages_table(answer: Answer, performance: Performance) -> Table:
+def stages_table(answer: Answer, performance: Performance, margin: float) -> Table:
     """Each stage: operators, GPUs, memory needed and there."""
     from sim.hardware.gputypes import gpu_type
 
     plan, devices = answer.plan, len(answer.plan.devices)
     table = new_table("stage", "operators", "GPUs", "GPU type", "tensor", "replicas", "memory needed (GiB)",
                       "there (GiB)", title="Stages")  # fmt: skip
-    memory = answer.iteration.memory_gib
+    memory, tight = answer.iteration.memory_gib, answer.iteration.tight(margin) if answer.iteration.fits else ()
     for q, stage in enumerate(plan.stages):
         there = gpu_type(stage.gpu_type).memory_gib
         need = f"{memory[q]:.2f}" if q < len(memory) and q < devices else ("unknown" if q < devices else "with stage "
                                                                            f"{q % devices}")  # fmt: skip
+        need += " tight" * (q in tight)
         table.add_row(f"{q}", f"{stage.first_op}-{stage.last_op}", f"{stage.gpus}", stage.gpu_type, f"{stage.tensor}",
                       f"{stage.gpus // stage.tensor}", need, f"{there:g}")  # fmt: skip
+    if memory:  # A model that is known by measured rates was measured with whole samples.
+        parts = [(s, part.gpus // stage.tensor, part.share)
+                 for s, stage in enumerate(plan.devices) for part in stage.all_parts]  # fmt: skip
+        said = uneven(answer.batch_size, plan.micro_batches, parts) + [tight_words(margin)] * bool(tight)
+        table.caption = "\n".join(said) or None
     return table
+
+
+def tight_words(margin: float) -> str:
+    """What the mark 'tight' means."""
+    return f"tight: above {100 * (1 - margin):g} % of a GPU's memory; fragments and libraries may need the rest"
 
 
 def models_table(measured: MeasuredTable | None) -> Table:
     """The models that can be asked about: those of the zoo, and those of a measured table."""
     from sim.performance.zoo import MODELS, zoo_graph
+    from sim.performance.zoo.families import FAMILIES, NAMED
 
     table = new_table("model", "sample", "parameters (M)", "forward (GFLOP)", "operators", title="Models that can run")
-    for name in MODELS:
+    for name in dict.fromkeys((*MODELS, *NAMED)):
         graph = zoo_graph(name)
         table.add_row(name, cell(graph.sample), f"{graph.params / 1e6:,.1f}", f"{graph.flops_fwd_total / 1e9:,.2f}",
                       f"{len(graph):,}")  # fmt: skip
+    for name, family in FAMILIES.items():
+        said = ", ".join((*(f"{size}=N" for size in family.needed), *(f"[{size}=N]" for size in family.default)))
+        table.add_row(cell(f"{name}(...)"), cell(said), "", "", "")
     for name in measured.job_types if measured is not None else ():
         table.add_row(cell(name), "measured rates only", "", "", "")
     return table

@@ -49,6 +49,7 @@ def place(
     profiled_on: files.ProfiledOn = None,
     profiled_samples: files.ProfiledSamples = None,
     dim: files.Dim = None,
+    tokens: files.Tokens = None,
     batch_axis: files.BatchAxis = None,
     out: Annotated[Path | None, typer.Option(
         "-o", "--out", help="CSV file: device, start and end of each operator by each method.")] = None,
@@ -77,7 +78,7 @@ def place(
     placers = {name: placer(name, seconds=seconds, iterations=iterations, seed=seed) for name in names}
     if out is not None:
         refuse_existing(out, force)
-    performance, named = _performance(model, graph, calibration, beside)
+    performance, named = _performance(files.sized(model, tokens), graph, calibration, beside)
     samples = float(batch) if batch is not None else _samples(performance, named)
     asked = type_counts(gpus, default=1)
     step, devices = _problem(performance, named, samples, asked, node_gpus, links)

@@ -65,6 +65,8 @@ def recommend(
     profiled_on: graphs.ProfiledOn = None,
     profiled_samples: graphs.ProfiledSamples = None,
     dim: graphs.Dim = None,
+    margin: graphs.Margin = graphs.MARGIN,
+    tokens: graphs.Tokens = None,
     batch_axis: graphs.BatchAxis = None,
     uncertain: Annotated[str | None, typer.Option(
         metavar="auto or ERROR", help="Speeds may be wrong, by so much in the mean (0.2, 20%; auto: the "
@@ -98,9 +100,9 @@ def recommend(
             console.show(table)
         return
     asked = Question(
-        model, graph, batch, gpus, cluster, node_gpus, max_gpus, objective, within, budget, iterations, keep, methods,
-        tensor, micro_batches, schedules, recompute, zero, mixed, prices, per, seconds, evaluations, seed,
-        calibration, measured, graphs.Beside(profiled_on, profiled_samples, dim, batch_axis),
+        graphs.sized(model, tokens), graph, batch, gpus, cluster, node_gpus, max_gpus, objective, within, budget,
+        iterations, keep, methods, tensor, micro_batches, schedules, recompute, zero, mixed, prices, per, seconds,
+        evaluations, seed, calibration, measured, graphs.Beside(profiled_on, profiled_samples, dim, batch_axis),
     )
     doubt = uncertainty.check(uncertain, profile, runs, asked)
     request = recommendinput.request(asked)
@@ -115,7 +117,7 @@ def recommend(
     if json:
         console.show_json(answer)
     else:
-        for table in recommendtables.tables(answer):
+        for table in recommendtables.tables(answer, margin):
             console.show(table)
     if answer["kept"] is False:
         console.say(answer["keep_reason"], style="bold yellow")

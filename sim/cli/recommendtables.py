@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sim.cli.console import cell, new_table
-from sim.cli.perftables import gpu_types_table, models_table, time
+from sim.cli.perftables import gpu_types_table, models_table, tight_words, time
+from sim.performance.samples import uneven
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,11 +20,11 @@ PARTS = {
 }
 
 
-def tables(answer: Mapping[str, Any]) -> Iterator[Table]:
+def tables(answer: Mapping[str, Any], margin: float) -> Iterator[Table]:
     """All that is printed of an answer."""
-    yield stages_table(answer)
+    yield stages_table(answer, margin)
     yield beside_table(answer)
-    yield front_table(answer)
+    yield front_table(answer, margin)
 
 
 def usd(value: float | None) -> str:
@@ -36,7 +37,7 @@ def _saved(part: float | None) -> str:
     return "unknown" if part is None else f"{100 * part:,.1f} %" if part >= 0 else f"none, {-100 * part:,.1f} % more"
 
 
-def stages_table(answer: Mapping[str, Any]) -> Table:
+def stages_table(answer: Mapping[str, Any], margin: float) -> Table:
     """The plan, stage by stage."""
     plan = answer["plan"]
     many = f"{len(plan['stages'])} stages, " if len(plan["stages"]) > 1 else ""
@@ -58,13 +59,21 @@ def stages_table(answer: Mapping[str, Any]) -> Table:
             f"{s['stage']}", f"{s['first_op']}-{s['last_op']}",
             cell(f"{_name(s['first_name'])}\n{_name(s['last_name'])}"), "\n".join(kinds),
             *[f"{s['tensor']}"] * shared, f"{1e3 * s['forward_s']:,.3f}", f"{1e3 * s['backward_s']:,.3f}",
-            f"{need} of {there}",
+            f"{need} of {there}" + " tight" * tight(plan, margin, s["stage"]),
         )
     if any(len(s["gpus"]) > 1 for s in plan["stages"]):
         title = "; % of a micro-batch's samples"
         table.title = f"{table.title}{title}"
-    table.caption = _sources(answer)
+    shares = [(s["stage"], g["replicas"], g["share"]) for s in plan["stages"] for g in s["gpus"]]
+    said = uneven(answer["batch_size"], plan["micro_batches"], shares) + [tight_words(margin)] * tight(plan, margin)
+    table.caption = "\n".join([*said, _sources(answer)])
     return table
+
+
+def tight(plan: Mapping[str, Any], margin: float, stage: int | None = None) -> bool:
+    """Whether a plan, or one stage of it, leaves less than the part `margin` of a GPU's memory."""
+    parts = plan["memory_part"] if stage is None else plan["memory_part"][stage : stage + 1]
+    return any(part > 1 - margin for part in parts)
 
 
 def _name(operator: str, most: int = 20) -> str:
@@ -135,7 +144,7 @@ def _short(text: str, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 4]} ..."
 
 
-def front_table(answer: Mapping[str, Any]) -> Table:
+def front_table(answer: Mapping[str, Any], margin: float) -> Table:
     """The plans that no other one beats in both time and cost: all, or about `SHOWN` of them."""
     front, whole = answer["front"], answer["objective"] == "front"
     table = new_table("iteration", "USD an iteration", "samples a second", "micro-batches", "stages",
@@ -144,7 +153,7 @@ def front_table(answer: Mapping[str, Any]) -> Table:
     rows = [r for i, r in enumerate(front) if i % step == 0 or i == len(front) - 1]
     for r in rows:
         table.add_row(time(r["iteration_s"]), f"{r['usd_per_iteration']:,.4g}", f"{r['samples_per_s']:,.1f}",
-                      f"{r['micro_batches']}", cell(_short(r["layout"])))
+                      f"{r['micro_batches']}", cell(_short(r["layout"])) + ", tight" * tight(r, margin))
     left = f"{len(rows)} of {len(front)} plans (--objective front: all)\n" if len(rows) < len(front) else ""
     table.caption = left + ("" if front else "no plan has a known cost\n") + _effort(answer)
     return table

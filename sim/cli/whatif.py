@@ -17,6 +17,7 @@ from sim.api import Plan, Stage
 from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import GpuType, gpu_type
 from sim.performance import Iteration, Performance, PerformanceError
+from sim.performance.samples import largest_share
 
 _STAGE = re.compile(
     r"(?P<gpus>\d{1,6})\s*[xX*]\s*(?P<type>[\w.-]+?)(/(?P<tensor>\d{1,4}))?(@(?P<span>\d{1,9}-\d{1,9}))?", re.ASCII
@@ -115,7 +116,8 @@ def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) 
     for q in range(len(plan.stages)):
         stage, slowest_part = plan.stages[q % devices], np.zeros(operators + 1)
         for part in stage.all_parts:
-            samples = batch_size / plan.micro_batches * part.share / max(1, part.gpus // stage.tensor)
+            replicas = max(1, part.gpus // stage.tensor)
+            samples = largest_share(batch_size / plan.micro_batches * part.share / replicas)
             forward, backward = performance.op_times_s(model, samples, gpu_type(part.gpu_type))
             running = np.concatenate(([0.0], np.cumsum(forward + backward))) / stage.tensor
             # The part that would take longest for the whole model, for any cut.

@@ -54,7 +54,9 @@ def _link_class(between: str, meaning: str) -> Any:
 class LinkSettings(Settings):
     """The `[links]` table. A bandwidth may be given in Gbyte/s or in Gbit/s; the key says which."""
 
-    network_gbytes_per_s: float | None = setting(None, "each node, within a rack", unit="Gbyte/s", ge=1e-6, le=1e9)
+    network_gbytes_per_s: float | None = setting(
+        None, "each node, within a rack, as sold: 90 % of it is reached (a measured busbw is to be divided by 0.9)",
+        unit="Gbyte/s", ge=1e-6, le=1e9)
     network_gbits_per_s: float | None = setting(None, "the same in Gbit/s", unit="Gbit/s", ge=1e-5, le=1e10)
     rack_gbytes_per_s: float | None = setting(
         None, "each node, between racks; left out: as within a rack", unit="Gbyte/s", ge=1e-6, le=1e9)

@@ -45,6 +45,12 @@ class Iteration:
     update_s: float = 0.0
     tensor_s: float = 0.0
     source: str = "modelled"
+    memory_part: tuple[float, ...] = ()
+    """`memory_gib` as parts of what those GPUs have."""
+
+    def tight(self, margin: float) -> tuple[int, ...]:
+        """Stages whose GPUs have less than the part `margin` of their memory left."""
+        return tuple(s for s, part in enumerate(self.memory_part) if part > 1 - margin)
 
     @property
     def rate(self) -> float:

@@ -19,10 +19,11 @@ from sim.performance.iteration import SCHEDULES, Iteration
 from sim.performance.memory import GIB, PARAM_BYTES, memory_form
 from sim.performance.operator_time import checked, operator_times_s, source, update_time_s
 from sim.performance.running import Times, graph_sums
+from sim.performance.samples import largest_share
 from sim.performance.stage_sites import Places, StageGpus, gang_on, layout, stages_on
 from sim.performance.tables import MeasuredTable
 from sim.performance.training import Strategy, train
-from sim.performance.zoo import MODELS, zoo_graph
+from sim.performance.zoo import MODELS, NAMED, in_zoo, sizes_of, zoo_graph
 from traces.errors import did_you_mean
 
 Order = tuple[int, ...]
@@ -64,7 +65,7 @@ class Performance:
         self.calibration = shipped(calibration) if isinstance(calibration, str) else calibration
         self.value_bytes = self.calibration.value_bytes
         self.graphs, self.blocking, self.overlap, self.exchange = dict(graphs or {}), blocking, overlap, exchange
-        self.models: tuple[str, ...] = (*MODELS, *self.graphs, *(table.job_types if table else ()))
+        self.models = tuple(dict.fromkeys((*MODELS, *NAMED, *self.graphs, *(table.job_types if table else ()))))
         self._measured = frozenset(table.job_types if table else ())
         # Types and clusters are told apart by identity; holding them keeps their ids from being used again.
         self._types: dict[int, GpuType] = {}
@@ -75,8 +76,8 @@ class Performance:
         self._plans: dict[tuple, Iteration] = {}
 
     def known(self, model: str) -> bool:
-        """Whether the model is one of `models`."""
-        return model in MODELS or model in self.graphs or model in self._measured
+        """Whether the model is one of `models`, or named by its sizes (`zoo.families`)."""
+        return model in self.graphs or model in self._measured or in_zoo(model)
 
     def resolve(self, model: str) -> str:
         """Return the model's name.
@@ -84,7 +85,7 @@ class Performance:
         Raises
         ------
         PerformanceError
-            Unknown; names the nearest one.
+            Unknown (names the nearest one), or of sizes that make no sense.
         """
         if not self.known(model):
             raise PerformanceError(
@@ -93,6 +94,8 @@ class Performance:
                 allowed=", ".join(self.models[:40]) + (", ..." if len(self.models) > 40 else ""),
                 todo=did_you_mean(model, self.models),
             )
+        if "(" in model and model not in self.graphs and model not in self._measured:
+            sizes_of(model)
         return model
 
     def undivided(self, model: str) -> bool:
@@ -101,9 +104,8 @@ class Performance:
 
     def last_op(self, model: str) -> int:
         """Last operator of a plan that holds the whole model; 0 where nobody knows its operators."""
-        if model in MODELS or model in self.graphs:
-            return len(self.graphs[model] if model in self.graphs else zoo_graph(model)) - 1
-        return 0
+        found = self.graphs.get(model) or (zoo_graph(model) if in_zoo(model) else None)
+        return 0 if found is None else len(found) - 1
 
     def graph(self, model: str) -> OperatorGraph:
         """The model's operators.
@@ -225,7 +227,7 @@ class Performance:
         self, model: str, batch_size: int, gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int = 1,
         slots: tuple[int, ...] = (),
     ) -> Iteration:  # fmt: skip
-        """One iteration of data parallelism: batch_size / n samples on each GPU, then an all-reduce.
+        """One iteration of data parallelism: ceil(batch_size / n) samples on a GPU, then an all-reduce.
 
         Parameters
         ----------
@@ -290,7 +292,7 @@ class Performance:
         """One iteration of a plan on the cluster GPUs `gpus` (int32, in stage order).
 
         A micro-batch has batch_size / micro_batches samples, of which a replica of a stage with r GPUs gets 1
-        / r (a fraction is an average over micro-batches). The gradients of a stage are summed over its
+        / r, rounded up: the largest share decides. The gradients of a stage are summed over its
         replicas when its last backward ends, then its optimizer steps; the iteration ends with the last stage
         to finish.
 
@@ -383,7 +385,7 @@ class Performance:
         # A graph is profiled as a whole; 'extrapolated' comes before 'measured'.
         micro = batch_size / how.micro_batches
         return replace(result, source=min(
-            source(graph, micro * part.share / part.replicas, part.gpu)
+            source(graph, largest_share(micro * part.share / part.replicas), part.gpu)
             for graph, stage in zip(graphs, stages, strict=True) for part in stage.all_parts
         ))  # fmt: skip
 

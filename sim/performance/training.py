@@ -1,7 +1,8 @@
 """One training iteration of a model cut into stages on given GPUs: times, messages and memory put together.
 
 Stage s works on micro-batches of b samples with r replicas of t GPUs each (tensor parallelism). A replica gets b / r
-samples, and each of its GPUs takes
+samples; where r does not divide them, or the micro-batches the batch, the largest share decides, ceil(b / r): all wait
+for the replica that has one more, in each micro-batch. Each of its GPUs takes
 
     forward  = sum over operators of their share's time + sums of tensor parallelism (an all-reduce over t GPUs after
               each operator that ends a split)
@@ -13,7 +14,7 @@ reduce-scatter and an all-gather), ZeRO 3 half as much again (Rajbhandari et al.
 each replica steps only its part. What crosses a border is sent once, in parts, by the GPUs of a replica, and gathered
 again by those of the next (Narayanan et al. 2021, arXiv:2104.04473, section 4.1).
 
-A stage of several GPU types has parts; a replica of a part that has the share f and r replicas gets f b / r samples.
+A stage of several GPU types has parts; a replica of a part with the share f and r replicas gets ceil(f b / r) samples.
 The stage takes forward, backward and at its step as long as the slowest of its parts does in each. Its gradients are
 summed over the replicas of all parts at once, inside nodes at the rate of the slowest links that a part needs there.
 """
@@ -46,14 +47,12 @@ from sim.performance.messages import message_s
 from sim.performance.operator_time import update_time_s
 from sim.performance.recompute import recompute_s
 from sim.performance.running import Times, graph_sums
+from sim.performance.samples import largest_share, too_few
 from sim.performance.stage_sites import StageGpus, by_node, tensor_group
 from traces.errors import did_you_mean
 
 EXCHANGES = (*ALGORITHMS, "servers", "async-servers")
 """All-reduces, and parameter servers (one for each node of the gang), synchronous or asynchronous."""
-ROUNDING = 1e-9
-"""By which a replica may miss its sample: shares of a micro-batch round."""
-
 OpTimes = Callable[[int, float, GpuType], Times]
 """(ways of tensor parallelism, samples, GPU type) -> seconds of each operator of the model."""
 
@@ -162,10 +161,9 @@ def train(
     _check(how, count)
     job = _Job(graphs, spans, stages, batch_size, how, op_times, links, calibration)
     fwd, bwd, tensor, reduce, update = np.array([job.stage_s(q) for q in range(count)]).T
-    samples = job.micro * job.scale
     there, back = np.zeros((2, count - 1))
     for q in range(count - 1):
-        cut = spans[q][1]
+        cut, samples = spans[q][1], max(job.sent(q), job.sent(q + 1)) * job.scale
         there[q] = message_s(model, graphs[q + 1], cut, samples, stages[q], stages[q + 1], links)
         back[q] = message_s(model, graphs[q], cut, samples, stages[q + 1], stages[q], links)
     nearest = [job.nearest(s) for s in range(job.devices)]
@@ -174,6 +172,8 @@ def train(
         tuple(memory.total_gib for _, memory in nearest), comm_bwd=back, tensor=tensor, chunks=how.chunks,
         blocking=how.blocking,
     )  # fmt: skip
+    parts = tuple(memory.total_gib / (part.gpu.memory_gib or math.nan) for part, memory in nearest)
+    result = replace(result, memory_part=parts)
     for s, (part, memory) in enumerate(nearest):
         helps = partial(job.helps, s=s, part=part, memory=memory)
         if reason := job.starved(s) or does_not_fit(s, part.gpu.name, memory, part.gpu.memory_gib, helps):
@@ -209,9 +209,17 @@ class _Job:
         """Stages that have GPUs of their own."""
         return len(self.spans) // self.how.chunks
 
-    def samples(self, part: StageGpus) -> float:
-        """Samples of a micro-batch that a replica of the part works on."""
+    def mean_samples(self, part: StageGpus) -> float:
+        """Samples of a micro-batch for each replica of the part, if samples could be cut."""
         return self.micro * part.share / part.replicas
+
+    def samples(self, part: StageGpus) -> float:
+        """Samples of a micro-batch that the replica of the part that gets most works on."""
+        return largest_share(self.mean_samples(part))
+
+    def sent(self, q: int) -> float:
+        """Samples of a micro-batch that a stage sends or gets, if each of its replicas has as many as the largest."""
+        return sum(part.replicas * self.samples(part) for part in self.stages[q].all_parts)
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -281,7 +289,7 @@ class _Job:
         """Why a device has too few samples for its replicas; '' where they are enough."""
         stage = self.stages[s]
         for part in stage.all_parts:
-            if self.samples(part) < 1 - ROUNDING:
+            if too_few(self.mean_samples(part)):
                 ways = f" ({part.replicas} replicas)" if part.tensor > 1 else ""
                 of = f"{len(part.nodes)} {part.gpu.name}" if stage.parts else f"{len(part.nodes)} GPUs"
                 return f"stage {s} has {of}{ways} for {self.micro * part.share:g} samples of a micro-batch"

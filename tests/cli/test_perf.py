@@ -29,6 +29,44 @@ def test_the_table_names_parts_memory_and_use(hetsim):
         assert word in said.out
 
 
+def test_r3_03_perf_and_recommend_say_which_share_decides(hetsim):
+    said = hetsim("perf", "gpt2-1.5b", "-b", 5, "-s", "4xA100-80")
+    assert "5 samples / 4 replicas = 1.25: one with 2 decides time and memory" in " ".join(said.out.split())
+    assert "decides" not in hetsim("perf", "gpt2-1.5b", "-b", 8, "-s", "4xA100-80").out
+    said = hetsim("recommend", "--model", "gpt2-1.5b", "-b", 5, "--gpus", "A100-80:3", "--evaluations", 30)
+    assert "5 samples / 3 replicas = 1.667" in " ".join(said.out.split())
+
+
+def test_r3_11_seventy_billion_on_32_gpus_by_the_command(hetsim):
+    asked = ("-b", 32, "-s", "32xA100-80", "--zero", 3, "--recompute", "--json")
+    whole, short = (json.loads(hetsim("perf", "llama-70b", *asked, *more).out) for more in ((), ("--tokens", 512)))
+    assert whole["fits"]
+    assert short["compute_s"] < whole["compute_s"] / 7
+    assert short["memory_gib"] < whole["memory_gib"]
+    assert short["model"] == "llama-70b(tokens=512)"
+    refused = hetsim("perf", "resnet50", "--tokens", 512)
+    assert refused.code == 2
+    assert "llama-70b" in refused.err
+    assert hetsim("perf", "--list", "--tokens", 512).code == 2
+
+
+def test_plans_near_the_memory_limit_are_marked_as_tight(hetsim):
+    """70 billion parameters on 16 x 80 GB need 94 % of them: they 'fit', but little may come on top."""
+    asked = ("perf", "llama-70b", "-b", 16, "-s", "16xA100-80", "--zero", 3, "--recompute")
+    said, got = hetsim(*asked), json.loads(hetsim(*asked, "--json").out)
+    assert got["fits"]
+    assert 0.9 * 80 < got["memory_gib"][0] < 80
+    assert got["tight"]
+    assert "above 90 % of a GPU's memory" in " ".join(said.out.split())
+    assert not json.loads(hetsim(*asked, "--json", "--memory-margin", 0.01).out)["tight"]
+    assert "tight" not in hetsim(*asked, "--memory-margin", 0.01).out
+    assert hetsim(*asked, "--memory-margin", 2).code == 2
+    recommended = ("recommend", "--model", "llama-70b", "-b", 16, "--gpus", "A100-80:16", "--zero", "3", "--recompute",
+                   "always", "--evaluations", 5, "--methods", "data-parallel", "--micro-batches", 1)  # fmt: skip
+    assert "above 90 %" in " ".join(hetsim(*recommended).out.split())
+    assert "tight" not in hetsim(*recommended, "--memory-margin", 0).out
+
+
 def test_tensor_parallelism_and_recomputation(hetsim):
     plain = json.loads(hetsim("perf", "gpt3-6.7b", "-b", 8, "-s", "8xA100-80/8", "--json").out)
     again = json.loads(hetsim("perf", "gpt3-6.7b", "-b", 8, "-s", "8xA100-80/8", "--recompute", "--json").out)

@@ -25,6 +25,7 @@ from policies.recommend.request.coarse_layers import Layers
 from policies.recommend.request.devices import Candidate, Devices, Style, divisors, first_that_fit, given, styles
 from policies.recommend.request.request import Request
 from sim.api import Plan
+from sim.performance.samples import largest_share
 
 
 def propose(request: Request) -> Iterator[Plan]:
@@ -57,7 +58,7 @@ def _plan(
     """Predicted time and plan of p stages of n / p GPUs."""
     gpus = len(devices) // p
     replicas = gpus // ways
-    samples = request.batch_size / (m * replicas)
+    samples = largest_share(request.batch_size / (m * replicas))
     times_s = [layers.time_s(t, samples, ways, recompute=style.recompute) for t in devices.order]
     mean_s = np.average(times_s, axis=0, weights=[devices.counts[t] for t in devices.order])
     borders = [samples * layers.cut_bytes / devices.bytes_per_s(s * gpus, 2 * gpus) for s in range(p - 1)]

@@ -19,6 +19,7 @@ from policies.recommend.request.devices import Style, divisors, styles
 from policies.recommend.request.request import Request
 from policies.recommend.searching.one_type import gangs, plan
 from sim.api import Plan, Stage
+from sim.performance.samples import largest_share
 
 
 def propose(request: Request) -> Iterator[Plan]:
@@ -41,7 +42,7 @@ def _plans(request: Request, layers: Layers, t: int, style: Style, p: int, r: in
     for m in request.space.micro_batches:
         if m * r > request.batch_size:
             continue
-        time_s = layers.time_s(t, request.batch_size / (m * r), recompute=style.recompute)
+        time_s = layers.time_s(t, largest_share(request.batch_size / (m * r)), recompute=style.recompute)
         found = least_bottleneck([spans(time_s)] * p)
         if found is not None:
             cuts, name = found[0], request.fleet.names[t]

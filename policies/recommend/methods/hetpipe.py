@@ -24,6 +24,7 @@ from policies.recommend.request.coarse_layers import Layers
 from policies.recommend.request.devices import Devices, Style, divisors, given, styles
 from policies.recommend.request.request import Request
 from sim.api import Plan
+from sim.performance.samples import largest_share
 
 MOST_ORDERED = 4
 """Types of which all orders are tried; more are in order of memory, largest first: early stages hold most."""
@@ -54,7 +55,7 @@ def _plan(
     request: Request, layers: Layers, counts: tuple[int, ...], style: Style, workers: int, m: int
 ) -> Iterator[Plan]:
     """The plan with the fastest slowest stage over all orders of the types; nothing where no cut fits memory."""
-    samples, p = request.batch_size / (m * workers), sum(counts) // workers
+    samples, p = largest_share(request.batch_size / (m * workers)), sum(counts) // workers
     memory = [layers.memory_gib(samples, layers.held(style, s, p, m), 1, workers, style) for s in range(p)]
     best: tuple[float, Plan | None] = (math.inf, None)
     for order in orders(request, counts):

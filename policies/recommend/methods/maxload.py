@@ -26,6 +26,7 @@ from policies.recommend.searching.one_type import bytes_per_s, gangs
 from sim.api import Plan, Stage
 from sim.performance.graph import VALUE_BYTES
 from sim.performance.memory import CONTEXT_GIB, GIB, PARAM_BYTES
+from sim.performance.samples import largest_share
 
 REORDERS = True
 
@@ -60,7 +61,7 @@ def _plans(request: Request, sets: DownSets, t: int, p: int, r: int) -> Iterator
 def problem(request: Request, sets: DownSets, t: int, p: int, r: int, m: int, held: int) -> MaxLoad:
     """The coarse graph on p accelerators, each r GPUs: seconds of a micro-batch, GiB with so many of them held."""
     performance, gpu = request.performance, request.fleet.types[t]
-    graph, samples = performance.graph(request.model), request.batch_size / (m * r)
+    graph, samples = performance.graph(request.model), largest_share(request.batch_size / (m * r))
     group = np.empty(len(graph), dtype=np.int64)
     for g, ops in enumerate(sets.groups):
         group[list(ops)] = g

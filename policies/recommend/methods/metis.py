@@ -28,6 +28,7 @@ from policies.recommend.request.coarse_layers import Layers
 from policies.recommend.request.devices import Candidate, Devices, Style, first_that_fit, given, styles
 from policies.recommend.request.request import Request
 from sim.api import Plan
+from sim.performance.samples import largest_share
 
 LEAST_GROUP = 0.5
 """Least group as a fraction of the even one."""
@@ -169,7 +170,7 @@ class _Balancer:
         speeds = [n // ways / float(layers.time_s(t, 1.0, ways)[-1]) for t, n in parts]
         shared = [(t, n // ways, v / sum(speeds)) for (t, n), v in zip(parts, speeds, strict=True)]
         running_s = np.stack([
-            layers.time_s(t, self.micro * share / replicas, ways, recompute=self.style.recompute)
+            layers.time_s(t, largest_share(self.micro * share / replicas), ways, recompute=self.style.recompute)
             for t, replicas, share in shared
         ], axis=1)  # fmt: skip
         replicas, bytes_per_s = size // ways, self.row.bytes_per_s(first, size)
@@ -186,7 +187,7 @@ class _Balancer:
         if key not in self._rooms:
             self._rooms[key] = np.min([
                 self.request.fleet.types[t].memory_gib - self.layers.memory_gib(
-                    self.micro * share / replicas, held, group.ways, group.replicas, self.style)
+                    largest_share(self.micro * share / replicas), held, group.ways, group.replicas, self.style)
                 for t, replicas, share in group.parts
             ], axis=0)  # fmt: skip
         return self._rooms[key]

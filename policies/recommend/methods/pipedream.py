@@ -24,6 +24,7 @@ from policies.recommend.request.request import Request
 from policies.recommend.searching.one_type import bytes_per_s, gangs, micro_batch_counts, plans
 from sim.api import Plan, Stage
 from sim.performance.memory import GIB
+from sim.performance.samples import largest_share
 
 
 def propose(request: Request) -> Iterator[Plan]:
@@ -55,7 +56,7 @@ def levels(request: Request, t: int, gpus: int) -> list[Level]:
 
 def cuts_of(request: Request, layers: Layers, t: int, style: Style, micro_batches: int, *, once: bool) -> Cuts:
     """The cuts between layers, for a micro-batch on one GPU; `once`: gradients are exchanged once an iteration."""
-    samples = request.batch_size / micro_batches
+    samples = largest_share(request.batch_size / micro_batches)
     one, two = (np.diag(layers.memory_gib(samples, held, 1, 1, style), 1) for held in (1, 2))
     params = np.diff(layers.params) * layers.value_bytes / (micro_batches if once else 1)
     return Cuts.of_chain(

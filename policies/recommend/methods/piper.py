@@ -23,6 +23,7 @@ from policies.recommend.request.request import Request
 from policies.recommend.searching.one_type import bytes_per_s, gangs, micro_batch_counts, plans
 from sim.api import Plan, Stage
 from sim.performance.memory import CONTEXT_GIB, GIB
+from sim.performance.samples import largest_share
 
 
 def propose(request: Request) -> Iterator[Plan]:
@@ -50,7 +51,8 @@ def problem(
     request: Request, layers: Layers, t: int, style: Style, tensor: tuple[int, ...], gpus: int, micro_batches: int
 ) -> Piper:
     """Piper's problem: layers in a chain, each with one way to run (a plan computes all again, or nothing)."""
-    samples, n, way = request.batch_size / micro_batches, len(layers), RECOMPUTE if style.recompute else KEEP
+    samples, n = largest_share(request.batch_size / micro_batches), len(layers)
+    way = RECOMPUTE if style.recompute else KEEP
     time_s = np.full((len(tensor), n, 2), np.inf)
     params, flight, fixed = np.zeros((3, *time_s.shape))
     passing_gib = 0.0

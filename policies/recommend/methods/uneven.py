@@ -4,7 +4,9 @@ After Whale's hardware-aware data parallelism (Jia et al., USENIX ATC 2022, sect
 counts, not only for all devices. With a_t + b_t s seconds for s samples on a GPU of type t, n_t GPUs and B samples of
 a micro-batch, all end at the same time T where
 
-    T = (B + sum_t n_t a_t / b_t) / sum_t (n_t / b_t),    s_t = (T - a_t) / b_t.
+    T = (B + sum_t n_t a_t / b_t) / sum_t (n_t / b_t),    s_t = (T - a_t) / b_t,
+
+rounded to whole samples that are B or more together, so that the last ends as early as can be.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from policies.recommend.request.partition_problem import Problem
 from policies.recommend.request.request import Request
 from policies.recommend.request.vectors import count_vectors
 from sim.api import Part, Plan, Stage
+from sim.performance.samples import whole_shares
 
 
 def lines(problem: Problem, most: float) -> tuple[np.ndarray, np.ndarray]:
@@ -55,6 +58,8 @@ def propose(request: Request) -> Iterator[Plan]:
                 there = counts > 0
                 if (samples[there] < 1.0).any():
                     break
+                lines_s = list(zip(start_s[there], slope_s[there], strict=True))
+                samples[there] = whole_shares(counts[there].tolist(), samples[there].tolist(), lines_s)
                 if (samples[there] <= most[there]).all():
                     yield _plan(problem, counts, samples, m, last)
                     break

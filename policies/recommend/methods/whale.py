@@ -57,7 +57,8 @@ def _plan(
         parts = devices.parts(s * gpus, gpus)
         held = layers.held(style, s, p, m)
         most = [
-            n / micro * layers.most_samples(request.fleet.types[t].memory_gib, held, 1, gpus, style) for t, n in parts
+            n / micro * np.floor(layers.most_samples(request.fleet.types[t].memory_gib, held, 1, gpus, style))
+            for t, n in parts
         ]
         speed = sum(n * peak(request, t) for t, n in parts)
         costs.append(np.where(sum(most) >= 1, spans(layers.flops) / speed, np.inf))

@@ -11,6 +11,7 @@ from policies.recommend.request.request import Request
 from policies.recommend.request.stage_gpus import counts_of
 from sim.api import Plan, Stage
 from sim.performance import PerformanceError
+from sim.performance.samples import largest_share
 
 REMEMBERED = 4096
 """Lines of running time that are kept."""
@@ -134,7 +135,7 @@ class Ground:
         """
         part, m = stage.all_parts[0], plan.micro_batches
         replicas = part.gpus // stage.tensor
-        samples = self.batch_size / m * part.share / replicas
+        samples = largest_share(self.batch_size / m * part.share / replicas)
         key = (part.gpu_type, samples, stage.tensor, replicas, m, plan.order)
         if key not in self._lines:
             if len(self._lines) > REMEMBERED:

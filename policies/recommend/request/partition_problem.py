@@ -1,10 +1,10 @@
 """From a model to the partition problem: blocks of operators, and what each possible stage costs.
 
 Operators are merged into at most `MAX_BLOCKS` consecutive blocks. For a micro-batch of b = batch / m
-samples, a stage of blocks i..j on r GPUs of type t gives each replica b / r samples (at least one) and
-costs
+samples, a stage of blocks i..j on r GPUs of type t gives each replica at most ceil(b / r) samples (b / r at
+least one) and costs
 
-    t_s = forward + backward of b / r samples
+    t_s = forward + backward of ceil(b / r) samples
           + (all-reduce of the stage's gradients over r GPUs + optimizer step) / m,
     x_s = transfer of b samples across the cut to the next stage, there and back:
 
@@ -27,6 +27,7 @@ from policies.recommend.request.request import MICRO_BATCHES
 from sim.performance import GpuType, Performance
 from sim.performance.gpu_links import inside, network_bytes_per_s
 from sim.performance.graph import VALUE_BYTES
+from sim.performance.samples import largest_share
 
 MAX_BLOCKS = 16
 UNITS = {1: 8, 2: 8, 3: 8}
@@ -119,8 +120,8 @@ class Problem:
         return len(self.first_op) - 1
 
     def samples(self, m: int, replicas: int) -> float:
-        """Samples of a micro-batch that each replica gets."""
-        return self.batch_size / (m * replicas)
+        """Samples of a micro-batch that the replica gets that has most; below 1: too few."""
+        return largest_share(self.batch_size / (m * replicas))
 
     def cost_s(self, m: int) -> np.ndarray:
         """float64 [B, B, T, Q]: time of a micro-batch in each stage (see the module); inf: not allowed."""

@@ -36,8 +36,9 @@ may share a node, only the GPUs that are used are counted. In any case the cost 
 What is left out only lowers the bounds: transfers, the sums of tensor parallelism, latencies of an all-reduce, which
 GPUs lie together. Where a GPU may work on any share of a micro-batch (several types in a stage), or there are very many
 replica counts, a choice stands for an interval of x: a GPU-second is most productive at its upper end (time / samples
-does not rise with samples), a micro-batch passes fastest at its lower end. A stage of several types takes as long as
-its slowest part, so no less than the mean of its parts by their shares; y is then that share.
+does not rise with samples), a micro-batch passes fastest at its lower end. Samples are whole: x is rounded up where the
+replicas are known, and of an interval its lower end, since no plan there has fewer. A stage of several types takes as
+long as its slowest part, so no less than the mean of its parts by their shares; y is then that share.
 
 Interleaved stages (several chunks on a GPU) are not in a request's space, and (B) does not hold for them.
 """
@@ -59,6 +60,7 @@ from sim.performance.gpu_links import inside, network_bytes_per_s
 from sim.performance.graph import VALUE_BYTES, OperatorGraph
 from sim.performance.memory import CONTEXT_GIB, GIB, PARAM_BYTES
 from sim.performance.operator_time import operator_times_s, update_time_s
+from sim.performance.samples import largest_share
 
 MOST_REPLICAS = 64
 """Replica counts that are choices of their own; larger ones are taken together, 1 / 16 at a time."""
@@ -124,6 +126,8 @@ class _Choice:
     tensor: int
     low: float
     high: float
+    gpus: float
+    """Fewest that such a stage takes: of replicas that work on `high` samples on average."""
     replicas: float
     """Most of them; inf where unknown (a part of a stage of several types)."""
 
@@ -159,13 +163,15 @@ class _Work:
         if self.mixed:
             high = micro
             while most and high >= 1:
-                yield _Choice(t, ways, max(1.0, high / SHARE_STEP), high, math.inf)
+                low = largest_share(max(1.0, high / SHARE_STEP))
+                yield _Choice(t, ways, low, max(low, high), ways * micro / high, math.inf)
                 high /= SHARE_STEP
             return
         r, most = 1, min(most, math.floor(micro))
         while r <= most:
             last = r if r < MOST_REPLICAS else min(most, r + r // 16)
-            yield _Choice(t, ways, micro / last, micro / r, last)
+            low = largest_share(micro / last)
+            yield _Choice(t, ways, low, low if r == last else max(low, micro / r), ways * r, last)
             r = last + 1
 
     def times_s(self, t: int, ways: int, samples: float) -> tuple[np.ndarray, np.ndarray]:
@@ -234,9 +240,8 @@ class _Choices:
 
     def __init__(self, work: _Work, m: int, rows: Sequence[_Choice]) -> None:
         self.work, self.m, fleet = work, m, work.fleet
-        micro = work.request.batch_size / m
         self.of_type = np.array([c.t for c in rows])
-        gpus = np.array([c.tensor * micro / c.high for c in rows])[:, None]
+        gpus = np.array([c.gpus for c in rows])[:, None]
         high = [work.times_s(c.t, c.tensor, c.high) for c in rows]
         low = [work.times_s(c.t, c.tensor, c.low) for c in rows]
         backward = np.array([b for _, b in high])

@@ -13,6 +13,7 @@ from policies.recommend.request.request import Recommendation, Request
 from policies.recommend.searching.bounds import Bound
 from sim.api import Plan, Stage
 from sim.performance.operator_time import operator_times_s
+from sim.performance.samples import largest_share
 
 PARTS = ("compute_s", "tensor_s", "bubble_s", "transfer_s", "allreduce_s", "update_s")
 
@@ -25,7 +26,8 @@ def known(value: float) -> float | None:
 def plan_row(request: Request, r: Recommendation, iterations: int | None = None) -> dict[str, Any]:
     """A plan and what it brings: time and its parts, rates, cost, how it trains, GPUs by type.
 
-    `tensor_s` is a part of `compute_s`; the other parts add up to `iteration_s`.
+    `tensor_s` is a part of `compute_s`; the other parts add up to `iteration_s`. `memory_part` is what each stage needs
+    of the memory that its GPUs have.
     """
     plan, fleet = r.plan, request.fleet
     i = request.performance.plan(request.model, request.batch_size, plan, fleet.gpus(plan), fleet.spec)
@@ -45,6 +47,7 @@ def plan_row(request: Request, r: Recommendation, iterations: int | None = None)
         "order": list(plan.order),
         "source": i.source,
         "layout": layout(plan),
+        "memory_part": list(i.memory_part),
     }
 
 
@@ -90,7 +93,7 @@ def _times_s(request: Request, graph: Any, plan: Plan, stage: Stage) -> tuple[fl
     share, slowest = graph.tensor_parallel(stage.tensor) if stage.tensor > 1 else graph, (0.0, 0.0)
     span = slice(stage.first_op, stage.last_op + 1)
     for part in stage.all_parts:
-        samples = request.batch_size / plan.micro_batches * part.share / (part.gpus // stage.tensor)
+        samples = largest_share(request.batch_size / plan.micro_batches * part.share / (part.gpus // stage.tensor))
         gpu = request.fleet.types[request.fleet.names.index(part.gpu_type)]
         times = operator_times_s(share, samples, gpu, calibration=request.performance.calibration)
         slowest = max(slowest, (float(times[0][span].sum()), float(times[1][span].sum())), key=sum)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from sim.performance.graph import OperatorGraph
-from sim.performance.zoo import inception, language, measured, nasnet, recurrent, vision
+from sim.performance.zoo import families, inception, language, measured, nasnet, recurrent, vision
 from sim.performance.zoo import recommenders as recommend
+from sim.performance.zoo.families import NAMED, sizes_of
 
-__all__ = ["MODELS", "Model", "zoo_graph"]
+__all__ = ["MODELS", "NAMED", "Model", "in_zoo", "sizes_of", "zoo_graph"]
 
 
 @dataclass(frozen=True)
@@ -64,5 +65,10 @@ MODELS: Mapping[str, Model] = {
 
 @cache
 def zoo_graph(name: str) -> OperatorGraph:
-    """The graph of a zoo model, built once."""
-    return MODELS[name].build()
+    """The graph of a model of the zoo, or of one named by its sizes, built once."""
+    return MODELS[name].build() if name in MODELS else families.sized_graph(name)
+
+
+def in_zoo(name: str) -> bool:
+    """Whether `zoo_graph` knows the model, or may say why it does not."""
+    return name in MODELS or families.is_sized(name)

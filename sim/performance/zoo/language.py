@@ -34,20 +34,22 @@ def gpt(
     *,
     name: str = "gpt",
     fused: bool = False,
+    positions: int = 0,
 ) -> OperatorGraph:
     """A GPT of given size (Radford et al. 2019; Brown et al. 2020, arXiv:2005.14165), for one sequence.
 
-    Parameters: `12 layers hidden² + 13 layers hidden + (vocabulary + tokens) hidden + 2 hidden`; FLOP forward:
+    Parameters: `12 layers hidden² + 13 layers hidden + (vocabulary + positions) hidden + 2 hidden`; FLOP forward:
     `24 tokens layers hidden² + 4 tokens² layers hidden + 2 tokens hidden vocabulary`. Output and input embeddings
     are tied.
 
     Parameters
     ----------
-    tokens : length of a sequence; as many positions are learned.
+    tokens : length of a sequence.
+    positions : that are learned; 0: as many as tokens.
     fused : attention without scores in memory (`sim.performance.zoo.layers.attention`).
     """
     b = _tokens(name, tokens, heads)
-    x = embedding(b, "embeddings", vocabulary + tokens, hidden, tokens)
+    x = embedding(b, "embeddings", vocabulary + (positions or tokens), hidden, tokens)
     b.next_block()
     y = layer_norm(b, "0.norm1", (x,), hidden, tokens)
     for i in range(layers):
@@ -114,7 +116,7 @@ def bert_large(tokens: int = 128, name: str = "bert-large") -> OperatorGraph:
     return bert(24, 1024, 16, tokens, name=name)
 
 
-def _gated_decoder(
+def gated_decoder(
     name: str,
     layers: int,
     hidden: int,
@@ -125,13 +127,13 @@ def _gated_decoder(
     groups: int,
     experts: int = 1,
     chosen: int = 1,
+    vocabulary: int = 32000,
 ) -> OperatorGraph:
     """Llama's decoder: RMS norms, rotary positions, gated activation, no biases, fused attention.
 
     With `experts`, a router gives each token to `chosen` of them, evenly. All experts' weights are there; only
     what is chosen is computed, in one grouped launch.
     """
-    vocabulary = 32000
     b = _tokens(name, tokens, groups)
     x = embedding(b, "embeddings", vocabulary, hidden, tokens)
     b.next_block()
@@ -163,7 +165,7 @@ def _routed(b: GraphBuilder, at: str, x: int, hidden: int, inner: int, tokens: i
 
 def llama_7b() -> OperatorGraph:
     """Llama 2 of 7 billion parameters (Touvron et al. 2023, arXiv:2307.09288), on 4,096 tokens."""
-    return _gated_decoder("llama-7b", 32, 4096, 32, 11008, 4096, groups=32)
+    return gated_decoder("llama-7b", 32, 4096, 32, 11008, 4096, groups=32)
 
 
 def mixtral_8x7b() -> OperatorGraph:
@@ -171,7 +173,7 @@ def mixtral_8x7b() -> OperatorGraph:
 
     Routing is taken as even; its auxiliary loss is not counted.
     """
-    return _gated_decoder("mixtral-8x7b", 32, 4096, 32, 14336, 4096, groups=8, experts=8, chosen=2)
+    return gated_decoder("mixtral-8x7b", 32, 4096, 32, 14336, 4096, groups=8, experts=8, chosen=2)
 
 
 def translator(
