@@ -91,7 +91,7 @@ class Believed(Performance):
     ) -> None:
         super().__init__(
             truth.links, table, schedule=truth.schedule, calibration=calibration, graphs=truth.graphs,
-            blocking=truth.blocking, overlap=truth.overlap, exchange=truth.exchange,
+            blocking=truth.blocking, overlap=truth.overlap, exchange=truth.exchange, optimizer=truth.optimizer,
         )  # fmt: skip
         self._factor, self._room = factor, _room(truth)
 
@@ -102,7 +102,7 @@ class Believed(Performance):
         return super().fits(model, batch_size, gpu, num_gpus) and self._room.fits(model, batch_size, gpu, num_gpus)
 
     def stage_memory_form(self, model: str, first_op: int, last_op: int) -> tuple[float, float, float]:
-        return memory_form(self.graph(model), first_op, last_op, self._room.value_bytes)
+        return memory_form(self.graph(model), first_op, last_op, self._room.value_bytes, self.optimizer)
 
     def _operator_times_s(self, model: str, samples: float, gpu: GpuType, ways: int) -> tuple[np.ndarray, np.ndarray]:
         forward, backward = super()._operator_times_s(model, samples, gpu, ways)
@@ -146,7 +146,8 @@ def _room(truth: Performance) -> Performance:
         truth.table,
         points={at: Measurement(float(one.iterations_per_s > 0)) for at, one in truth.table.points.items()},
     )  # fmt: skip
-    return Performance(truth.links, table, schedule=truth.schedule, calibration=blank, graphs=truth.graphs)
+    return Performance(truth.links, table, schedule=truth.schedule, calibration=blank, graphs=truth.graphs,
+                       optimizer=truth.optimizer)
 
 
 def speed_errors(mre: float, seed: int) -> Factor:

@@ -18,7 +18,7 @@ from policies.place.step import training_step
 from sim.performance import GpuType, Performance
 from sim.performance.gpu_links import inside, network_bytes_per_s
 from sim.performance.graph import VALUE_BYTES
-from sim.performance.memory import CONTEXT_GIB, GIB, PARAM_BYTES
+from sim.performance.memory import CONTEXT_GIB, GIB
 from traces.errors import did_you_mean
 
 _ALL: dict[str, Callable[..., Schedule]] = {
@@ -59,7 +59,7 @@ def placer(name: str, *, seconds: float = 10.0, iterations: int = 20_000, seed: 
 def modelled_step(performance: Performance, model: str, samples: float, types: Sequence[GpuType]) -> PlacementGraph:
     """The training step of a model as its times are modelled: a column of `work_s` for each GPU type.
 
-    Kept are weights, gradients and Adam's state (`PARAM_BYTES` a parameter); outputs until they are read.
+    Kept are weights, gradients and the optimizer's state; outputs until they are read.
 
     Raises
     ------
@@ -71,8 +71,8 @@ def modelled_step(performance: Performance, model: str, samples: float, types: S
     pairs = [(source, op) for op, sources in enumerate(graph.inputs) for source in sources if source >= 0]
     return training_step(
         np.column_stack([fwd for fwd, _ in times]), np.column_stack([bwd for _, bwd in times]),
-        graph.out_bytes * samples * performance.value_bytes / VALUE_BYTES, graph.weight_params * PARAM_BYTES,
-        np.array(pairs),
+        graph.out_bytes * samples * performance.value_bytes / VALUE_BYTES,
+        graph.weight_params * performance.param_bytes, np.array(pairs),
     )  # fmt: skip
 
 

@@ -12,7 +12,17 @@ MAP = "Columns of a log of one's own: submit=COLUMN:UNIT,duration=COLUMN:UNIT,gp
     "(docs/traces.md)."
 CLUSTER = "Preset, TOML file, or shorthand such as v100:8x4+t4:2x8."
 JOBS = "Only the first so many jobs.  [generated: 5000; file: all]"
+OptimizerOption = Annotated[
+    str,
+    typer.Option("--optimizer", metavar="NAME or BYTES", help="What is kept of a parameter: adam (16 bytes), "
+                 "adam-fp32-grads (18), adam-fp32 (20), adam8bit, sgd-momentum, sgd, adafactor, or bytes in all."),
+]
 Params = Annotated[
     list[str] | None,
     typer.Option("-P", "--param", metavar="NAME=VALUE", help="A setting of the policy; may be repeated."),
 ]
+
+
+def optimizer_said(name: str) -> str:
+    """How the line under a table names an optimizer that is not the default."""
+    return "" if name == "adam" else f"; optimizer: {name}"

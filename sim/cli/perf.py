@@ -10,7 +10,7 @@ import typer
 
 from sim.cli import console, perftables
 from sim.cli import graphs as files
-from sim.cli.options import CLUSTER
+from sim.cli.options import CLUSTER, OptimizerOption
 from traces.errors import HetsimError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def perf(
     calibration: Annotated[str, typer.Option(
         help="How well GPUs are used: tuned (optimized code), eager, scripts (as runs), or a file of --calibrate.")
         ] = "tuned",
+    optimizer: OptimizerOption = "adam",
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
     cluster: Annotated[str | None, typer.Option(help=f"Take the links of this cluster. {CLUSTER}")] = None,
     node_gpus: Annotated[int, typer.Option(help="GPUs on a node.")] = 8,
@@ -84,7 +85,7 @@ def perf(
         from sim.cli.whatif import ask, parse_stage
 
         performance, name = _performance(
-            model, calibration, measured, cluster, schedule, blocking, overlap, exchange, beside
+            model, calibration, measured, cluster, schedule, blocking, overlap, exchange, optimizer, beside
         )
         stages = [parse_stage(text) for text in stage or ["1xV100"]]
         if len(stages) > 1 and len({s.last_op < s.first_op for s in stages}) > 1:
@@ -122,7 +123,7 @@ def _finite(value: Any) -> Any:
 
 def _performance(
     model: str, calibration: str, measured: str | None, cluster: str | None, schedule: str, blocking: bool,
-    overlap: bool, exchange: str, beside: files.Beside,
+    overlap: bool, exchange: str, optimizer: str, beside: files.Beside,
 ) -> tuple[Performance, str]:
     """The performance model asked for, and the name of the model in it."""
     from sim.cluster.clusterfiles import load_cluster
@@ -137,7 +138,7 @@ def _performance(
     links = load_cluster(cluster).links if cluster is not None else None
     table = load_table(measured, "interpolate") if measured is not None else None
     return Performance(links, table, schedule=schedule, calibration=named_calibration(calibration), graphs=graphs,
-                       blocking=blocking, overlap=overlap, exchange=exchange), model
+                       blocking=blocking, overlap=overlap, exchange=exchange, optimizer=optimizer), model
 
 
 def _list(measured: str | None) -> None:

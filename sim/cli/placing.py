@@ -13,6 +13,7 @@ import typer
 
 from sim.cli import console
 from sim.cli import graphs as files
+from sim.cli.options import OptimizerOption
 from sim.cli.recommendinput import named_list, refused, type_counts
 from traces.errors import HetsimError
 from traces.outfile import refuse_existing, write_text
@@ -46,6 +47,7 @@ def place(
     calibration: Annotated[str, typer.Option(
         help="How well GPUs are used: tuned (optimized code), eager, scripts (as runs), or a file of perf "
         "--calibrate.")] = "tuned",
+    optimizer: OptimizerOption = "adam",
     profiled_on: files.ProfiledOn = None,
     profiled_samples: files.ProfiledSamples = None,
     dim: files.Dim = None,
@@ -78,7 +80,7 @@ def place(
     placers = {name: placer(name, seconds=seconds, iterations=iterations, seed=seed) for name in names}
     if out is not None:
         refuse_existing(out, force)
-    performance, named = _performance(files.sized(model, tokens), graph, calibration, beside)
+    performance, named = _performance(files.sized(model, tokens), graph, calibration, optimizer, beside)
     samples = float(batch) if batch is not None else _samples(performance, named)
     asked = type_counts(gpus, default=1)
     step, devices = _problem(performance, named, samples, asked, node_gpus, links)
@@ -96,7 +98,7 @@ def place(
                          "placing_s": time.perf_counter() - began})  # fmt: skip
     answer = {
         "model": named, "samples": samples, "operators": len(step), "links": links, "seed": seed,
-        "gpus": {gpu.name: n for gpu, n in asked}, "methods": rows,
+        "optimizer": performance.optimizer.name, "gpus": {gpu.name: n for gpu, n in asked}, "methods": rows,
     }  # fmt: skip
     if out is not None:
         device_types = [gpu.name for gpu, n in asked for _ in range(n)]
@@ -130,7 +132,7 @@ def _check(
 
 
 def _performance(
-    model: str | None, graph: Path | None, calibration: str, beside: files.Beside
+    model: str | None, graph: Path | None, calibration: str, optimizer: str, beside: files.Beside
 ) -> tuple[Performance, str]:
     """The performance model, and the name of the model in it."""
     from sim.performance import Performance
@@ -140,7 +142,7 @@ def _performance(
     if graph is not None:
         read = files.read(str(graph), beside)
         graphs, name = {read.name: read}, read.name
-    made = Performance(calibration=named_calibration(calibration), graphs=graphs)
+    made = Performance(calibration=named_calibration(calibration), graphs=graphs, optimizer=optimizer)
     return made, made.resolve(name)
 
 
@@ -187,9 +189,10 @@ def _table(answer: dict[str, Any]) -> Table:
         saved = "" if alone is None or not row["fits"] else f"{100 * (row['step_s'] / alone - 1):+.1f} %"
         table.add_row(row["method"], f"{1e3 * row['step_s']:,.3f}", saved, f"{row['devices']}",
                       f"{max(row['peak_gib']):.2f}", f"{row['placing_s']:.2f}", console.cell(row["reason"]))
+    kept = "Adam's state" if answer["optimizer"] == "adam" else f"the state of {answer['optimizer']}"
     table.caption = ("all by one simulator: a GPU runs one operator at a time, transfers take turns on their channel "
                      f"({answer['links']})\n"
-                     "memory: weights with gradients and Adam's state, outputs until they are read")
+                     f"memory: weights with gradients and {kept}, outputs until they are read")
     return table
 
 

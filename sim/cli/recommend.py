@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.cli import console, graphs, recommendinput, recommendtables, uncertainty
-from sim.cli.options import CLUSTER
+from sim.cli.options import CLUSTER, OptimizerOption
 from sim.cli.recommendinput import Question
 from traces.errors import HetsimError
 
@@ -61,6 +61,7 @@ def recommend(
     calibration: Annotated[str, typer.Option(
         help="How well GPUs are used: tuned (optimized code), eager, scripts (as runs), or a file of perf "
         "--calibrate.")] = "tuned",
+    optimizer: OptimizerOption = "adam",
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
     profiled_on: graphs.ProfiledOn = None,
     profiled_samples: graphs.ProfiledSamples = None,
@@ -102,7 +103,8 @@ def recommend(
     asked = Question(
         graphs.sized(model, tokens), graph, batch, gpus, cluster, node_gpus, max_gpus, objective, within, budget,
         iterations, keep, methods, tensor, micro_batches, schedules, recompute, zero, mixed, prices, per, seconds,
-        evaluations, seed, calibration, measured, graphs.Beside(profiled_on, profiled_samples, dim, batch_axis),
+        evaluations, seed, calibration, optimizer, measured,
+        graphs.Beside(profiled_on, profiled_samples, dim, batch_axis),
     )
     doubt = uncertainty.check(uncertain, profile, runs, asked)
     request = recommendinput.request(asked)
@@ -256,7 +258,7 @@ def _described(asked: Question, request: Request, limits: Limits) -> dict[str, A
         "model": request.model, "batch_size": request.batch_size, "objective": asked.objective,
         "within_s": limits.time_s, "budget_usd_per_iteration": limits.usd, "iterations": asked.iterations,
         "keep": asked.keep, "max_gpus": request.budget, "seed": asked.seed, "per": asked.per,
-        "calibration": request.performance.calibration.name,
+        "calibration": request.performance.calibration.name, "optimizer": request.performance.optimizer.name,
         "gpus": [
             {"gpu_type": gpu.name, "count": n, "node_gpus": size, "memory_gib": gpu.memory_gib,
              "price_usd_per_h": gpu.price_usd_per_h, "price_source": _source(gpu.cite), "rented_gpus": rented}

@@ -60,6 +60,7 @@ class Question:
     evaluations: int | None
     seed: int
     calibration: str
+    optimizer: str
     measured: str | None
     beside: graphs_cli.Beside
 
@@ -222,7 +223,7 @@ def _performance(asked: Question, links: Any, schedule: str) -> tuple[Performanc
         graphs, model = {graph.name: graph}, graph.name
     table = load_table(asked.measured, "interpolate") if asked.measured is not None else None
     made = Performance(links, table, schedule=schedule if schedule != "interleaved" else "1f1b",
-                       calibration=named_calibration(asked.calibration), graphs=graphs)
+                       calibration=named_calibration(asked.calibration), graphs=graphs, optimizer=asked.optimizer)
     return made, made.resolve(model)
 
 

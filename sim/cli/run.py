@@ -151,7 +151,7 @@ def _without_effect(config: RunConfig, replay: Replay) -> list[str]:
         found.append(f"type_order has no effect: {replay.cluster.name} has one GPU type")
     elif "type_order" in given and not policy.blind_to_speed():
         found.append(f"type_order decides between equals only: policy {policy.name!r} looks at speeds")
-    for name in ("measured", "calibration", "speed_belief"):
+    for name in ("measured", "calibration", "optimizer", "speed_belief"):
         orders = name == "calibration" and several and config.type_order != "listed"
         if name in given and config.work == "recorded" and not orders:
             found.append(f"{name} has no effect with work = recorded")

@@ -145,3 +145,18 @@ def check_gang(gpus_per_node: tuple[int, ...], racks: int, slots: tuple[int, ...
         raise PerformanceError("impossible number of racks", got=racks, allowed="1 or more")
     if not isinstance(slots, tuple) or len(slots) not in (0, sum(gpus_per_node)):
         raise PerformanceError("slots are one for each GPU", got=slots, allowed=f"a tuple of {sum(gpus_per_node)}")
+
+
+def check_batch(model: str, batch_size: object, micro_batches: int) -> None:
+    """Refuse a batch that is no count of samples, or has fewer than micro-batches."""
+    if not whole(batch_size, 1):
+        raise PerformanceError(
+            "the batch size is unknown", where=f"model {model!r}", got=batch_size,
+            allowed="a whole number of samples, 1 or more", todo="Give the job a batch_size.",
+        )  # fmt: skip
+    assert isinstance(batch_size, Real)  # of `whole`
+    if micro_batches > float(batch_size):
+        raise PerformanceError(
+            "more micro-batches than samples", where=f"model {model!r}", got=micro_batches,
+            allowed=f"up to {batch_size:g}", todo="Take fewer micro-batches, or a larger batch.",
+        )  # fmt: skip

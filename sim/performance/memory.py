@@ -1,9 +1,8 @@
 """Memory that a GPU needs for its part of a model: weights, gradients, optimizer, activations.
 
-Mixed-precision Adam keeps 16 bytes a parameter: weight and gradient (2 + 2), and in single precision the weight and two
-moments (12); in single precision throughout 4 + 4 + 8 (Rajbhandari et al. 2020, ZeRO, arXiv:1910.02054, section 3.1).
-With ZeRO, N replicas each keep 1/N of the optimizer's state (stage 1), of the gradients (2), of the weights (3), and
-gather those of a block as it is needed (ibid., section 5); of a table with sparse gradients only rows.
+What is kept of a parameter is the optimizer's to say (`sim.performance.optimizer`). With ZeRO (Rajbhandari et al. 2020,
+arXiv:1910.02054, section 5), N replicas each keep 1/N of the optimizer's state (stage 1), of the gradients (2), of the
+weights (3), and gather those of a block as it is needed; of a table with sparse gradients only rows.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
+from sim.performance.optimizer import ADAM, Optimizer
 from sim.performance.recompute import recomputed_blocks
 from sim.performance.running import graph_sums
 
-PARAM_BYTES = 16
-"""Weight, gradient and Adam's state of a parameter, in mixed as in single precision."""
 CONTEXT_GIB = 1.0
 """CUDA context, libraries' workspaces and what the allocator cannot use. An estimate."""
 GIB = 2.0**30
@@ -120,11 +118,13 @@ def stage_memory(
     recompute: bool = False,
     versions: int = 1,
     value_bytes: int = VALUE_BYTES,
+    optimizer: Optimizer = ADAM,
 ) -> StageMemory:
     """Memory of a GPU that runs the operators of `spans`.
 
-    With P parameters and N replicas, b bytes a value: weights versions * b P, gradients b P (of tables with sparse
-    gradients none), optimizer (16 - 2 b) P, each / N as far as ZeRO goes; activations held * samples * what is stored.
+    With P parameters and N replicas, b bytes a value: weights versions * b P, gradients (of tables with sparse
+    gradients none) and state as the optimizer keeps them, each / N as far as ZeRO goes; activations held * samples *
+    what is stored.
     With recomputation (`sim.performance.recompute`), what is held is what enters each block, and the activations of the
     largest block come on top.
 
@@ -137,6 +137,7 @@ def stage_memory(
     replicas, zero : GPUs that share the state, and the stage of ZeRO (0: each keeps all).
     versions : `weight_versions`.
     value_bytes : 2 mixed, 4 single precision; what the graph says of activations (2 bytes a value) is scaled.
+    optimizer : what is kept of a parameter.
 
     Raises
     ------
@@ -168,8 +169,8 @@ def stage_memory(
     shard = [1.0 / replicas if zero >= stage else 1.0 for stage in (1, 2, 3)]
     return StageMemory(
         weights_gib=float(versions * value_bytes * params * shard[2] / GIB),
-        gradients_gib=float(value_bytes * (params - sparse) * shard[1] / GIB),
-        optimizer_gib=float((PARAM_BYTES - 2 * value_bytes) * params * shard[0] / GIB),
+        gradients_gib=float(optimizer.gradient_bytes(value_bytes) * (params - sparse) * shard[1] / GIB),
+        optimizer_gib=float(optimizer.state_bytes(value_bytes) * params * shard[0] / GIB),
         activations_gib=float(scale * samples * most / GIB),
         recomputed_gib=float(scale * samples * again / GIB),
         # Gathered: the block's whole gradient before it is scattered; with stage 3 its weights too.
@@ -185,21 +186,22 @@ def stage_memory(
 def memory_gib(graph: OperatorGraph, first_op: int, last_op: int, samples: float, held: int) -> float:
     """GiB that a GPU needs for operators first_op to last_op (inclusive): the total of `stage_memory`.
 
-    PARAM_BYTES * parameters + held * samples * stored activations + samples * (largest operator's input and
+    16 * parameters (`ADAM`) + held * samples * stored activations + samples * (largest operator's input and
     output, whose gradients pass through) + CONTEXT_GIB.
     """
     return stage_memory(graph, [(first_op, last_op)], samples, held).total_gib
 
 
 def memory_form(
-    graph: OperatorGraph, first_op: int, last_op: int, value_bytes: int = VALUE_BYTES
+    graph: OperatorGraph, first_op: int, last_op: int, value_bytes: int = VALUE_BYTES, optimizer: Optimizer = ADAM
 ) -> tuple[float, float, float]:
     """GiB of a stage without ZeRO and recomputation as  fixed + samples * (passing + held * stored)  (`stage_memory`).
 
     For planners, who ask for thousands of stages.
     """
     sums, scale = graph_sums(graph), value_bytes / VALUE_BYTES / GIB
-    fixed = (PARAM_BYTES * sums.params(first_op, last_op) - value_bytes * sums.sparse(first_op, last_op)) / GIB
+    of_all, of_dense = optimizer.param_bytes(value_bytes), optimizer.gradient_bytes(value_bytes)
+    fixed = (of_all * sums.params(first_op, last_op) - of_dense * sums.sparse(first_op, last_op)) / GIB
     return fixed + CONTEXT_GIB, sums.passing(first_op, last_op) * scale, sums.stored(first_op, last_op) * scale
 
 

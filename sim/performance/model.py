@@ -11,13 +11,14 @@ import numpy as np
 from sim.cluster.plan import Plan
 from sim.cluster.spec import ClusterSpec, Links
 from sim.hardware.gputypes import GpuType
-from sim.performance.arguments import check_gang, check_gpu, check_plan, check_span, whole
+from sim.performance.arguments import check_batch, check_gang, check_gpu, check_plan, check_span
 from sim.performance.calibration import Calibration, shipped
 from sim.performance.gpu_links import gang_allreduce_s, gang_lines, stage_link
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.iteration import SCHEDULES, Iteration
-from sim.performance.memory import GIB, PARAM_BYTES, memory_form
+from sim.performance.memory import GIB, memory_form
 from sim.performance.operator_time import checked, operator_times_s, source, update_time_s
+from sim.performance.optimizer import Optimizer, named_optimizer
 from sim.performance.running import Times, graph_sums
 from sim.performance.samples import largest_share
 from sim.performance.stage_sites import Places, StageGpus, gang_on, layout, stages_on
@@ -51,12 +52,14 @@ class Performance:
     overlap : gradients are summed while the last backward pass still runs (else after it).
     exchange : how gradients are exchanged: 'ring', 'tree' or 'fastest' all-reduce, or parameter servers, one for each
         node of the gang: 'servers' (synchronous), 'async-servers'.
+    optimizer : what is kept and moved for each parameter; a name or bytes, as `named_optimizer` reads them.
     """
 
     def __init__(
         self, links: Links | None = None, table: MeasuredTable | None = None, *, schedule: str = "1f1b",
         calibration: Calibration | str = "tuned", graphs: Mapping[str, OperatorGraph] | None = None,
         blocking: bool = False, overlap: bool = False, exchange: str = "ring",
+        optimizer: Optimizer | str = "adam",
     ) -> None:  # fmt: skip
         if schedule not in SCHEDULES:
             raise PerformanceError("unknown pipeline schedule", got=schedule, allowed=", ".join(SCHEDULES),
@@ -64,6 +67,8 @@ class Performance:
         self.links, self.table, self.schedule = links or Links(), table, schedule
         self.calibration = shipped(calibration) if isinstance(calibration, str) else calibration
         self.value_bytes = self.calibration.value_bytes
+        self.optimizer = named_optimizer(optimizer, self.value_bytes) if isinstance(optimizer, str) else optimizer
+        self.param_bytes = self.optimizer.param_bytes(self.value_bytes)
         self.graphs, self.blocking, self.overlap, self.exchange = dict(graphs or {}), blocking, overlap, exchange
         self.models = tuple(dict.fromkeys((*MODELS, *NAMED, *self.graphs, *(table.job_types if table else ()))))
         self._measured = frozenset(table.job_types if table else ())
@@ -179,16 +184,16 @@ class Performance:
 
     def stage_memory_form(self, model: str, first_op: int, last_op: int) -> tuple[float, float, float]:
         """GiB of a stage as  fixed + samples * (passing + in flight * stored),  for any samples and micro-batches."""
-        return memory_form(self.graph(model), first_op, last_op, self.value_bytes)
+        return memory_form(self.graph(model), first_op, last_op, self.value_bytes, self.optimizer)
 
     def state_gib(self, model: str) -> float:
         """GiB of a model's checkpoint: weights and optimizer, all that it keeps of a parameter but the gradient.
 
-        ``(PARAM_BYTES - value_bytes) × parameters``; NaN of a model that is known by its measured rates alone.
+        NaN of a model that is known by its measured rates alone.
         """
         if model in self._measured:
             return math.nan
-        return (PARAM_BYTES - self.value_bytes) * float(self.graph(model).weight_params.sum()) / GIB
+        return self.optimizer.saved_bytes(self.value_bytes) * float(self.graph(model).weight_params.sum()) / GIB
 
     def allreduce_s(
         self,
@@ -211,7 +216,7 @@ class Performance:
 
     def update_s(self, model: str, first_op: int, last_op: int, gpu: GpuType) -> float:
         """Seconds of the optimizer step of operators first_op to last_op."""
-        return update_time_s(self._dense_params(model, first_op, last_op), gpu, self.calibration)
+        return update_time_s(self._dense_params(model, first_op, last_op), gpu, self.calibration, self.optimizer)
 
     def _dense_params(self, model: str, first_op: int, last_op: int) -> float:
         """Parameters whose gradients are summed and which are stepped: not those of tables hardly touched."""
@@ -356,24 +361,12 @@ class Performance:
         stages: Sequence[StageGpus],
     ) -> Iteration:
         """Time and memory of stages on GPUs, of a model whose operators are in this order (empty: its own)."""
-        if not whole(batch_size, 1):
-            raise PerformanceError(
-                "the batch size is unknown",
-                where=f"model {model!r}",
-                got=batch_size,
-                allowed="a whole number of samples, 1 or more",
-                todo="Give the job a batch_size.",
-            )
-        if how.micro_batches > batch_size:
-            raise PerformanceError(
-                "more micro-batches than samples", where=f"model {model!r}", got=how.micro_batches,
-                allowed=f"up to {batch_size:g}", todo="Take fewer micro-batches, or a larger batch.",
-            )  # fmt: skip
+        check_batch(model, batch_size, how.micro_batches)
         graphs = [self._share(model, stage.tensor, order) for stage in stages]
         result = train(
             self._share(model, 1, order), graphs, batch_size, spans, stages, how,
             lambda ways, samples, gpu: self._times(model, samples, gpu, ways, order),
-            self.links, self.calibration,
+            self.links, self.calibration, self.optimizer,
         )  # fmt: skip
         if result.iteration_s == 0:
             raise PerformanceError(

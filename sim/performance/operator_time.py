@@ -22,14 +22,8 @@ import numpy as np
 from sim.hardware.gputypes import GpuType, gpu_type
 from sim.performance.calibration import Calibration, shipped
 from sim.performance.graph import MATRIX_KINDS, VALUE_BYTES, OperatorGraph, PerformanceError, Profile
+from sim.performance.optimizer import ADAM, Optimizer
 from sim.performance.wave import wave_scaled_s
-
-UPDATE_BYTES = 28
-"""Traffic of an Adam step for each parameter.
-
-Mixed precision reads a gradient (2), reads and writes weight and two moments in single precision (24), writes the
-weight (2); single precision reads a gradient (4) and does the same.
-"""
 
 _FIGURES = (
     "memory_gib",
@@ -189,7 +183,10 @@ def _profiled_times_s(
     return times[0], times[1]
 
 
-def update_time_s(params: float, gpu: GpuType, calibration: Calibration | None = None) -> float:
+def update_time_s(
+    params: float, gpu: GpuType, calibration: Calibration | None = None, optimizer: Optimizer = ADAM
+) -> float:
     """Seconds of an optimizer step over `params` parameters: bound by memory."""
-    memory = (calibration or shipped("tuned")).kinds["update"].memory
-    return params * UPDATE_BYTES / (memory * gpu.memory_efficiency * gpu.mem_gbytes_per_s * 1e9)
+    fit = calibration or shipped("tuned")
+    memory, moved = fit.kinds["update"].memory, optimizer.step_bytes(fit.value_bytes)
+    return params * moved / (memory * gpu.memory_efficiency * gpu.mem_gbytes_per_s * 1e9)

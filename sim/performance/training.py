@@ -45,6 +45,7 @@ from sim.performance.iteration import Iteration, pipeline_iteration
 from sim.performance.memory import StageMemory, chunks_in_flight, does_not_fit, in_flight, stage_memory, weight_versions
 from sim.performance.messages import message_s
 from sim.performance.operator_time import update_time_s
+from sim.performance.optimizer import Optimizer
 from sim.performance.recompute import recompute_s
 from sim.performance.running import Times, graph_sums
 from sim.performance.samples import largest_share, too_few
@@ -148,6 +149,7 @@ def train(
     op_times: OpTimes,
     links: Links,
     calibration: Calibration,
+    optimizer: Optimizer,
 ) -> Iteration:
     """Time and memory of one iteration.
 
@@ -159,7 +161,7 @@ def train(
     """
     count = len(spans)
     _check(how, count)
-    job = _Job(graphs, spans, stages, batch_size, how, op_times, links, calibration)
+    job = _Job(graphs, spans, stages, batch_size, how, op_times, links, calibration, optimizer)
     fwd, bwd, tensor, reduce, update = np.array([job.stage_s(q) for q in range(count)]).T
     there, back = np.zeros((2, count - 1))
     for q in range(count - 1):
@@ -193,6 +195,7 @@ class _Job:
     op_times: OpTimes
     links: Links
     calibration: Calibration
+    optimizer: Optimizer
 
     @property
     def micro(self) -> float:
@@ -230,7 +233,7 @@ class _Job:
         (fwd, there), (bwd, back) = max(one[0] for one in took), max(one[1] for one in took)
         dense = graph_sums(graph).dense(first, last)
         stepped = dense / (stage.replicas if how.zero else 1)
-        steps = [update_time_s(stepped, part.gpu, self.calibration) for part in stage.all_parts]
+        steps = [update_time_s(stepped, part.gpu, self.calibration, self.optimizer) for part in stage.all_parts]
         # Asynchronous, the exchange follows each micro-batch.
         passes = 1 if how.schedule == "async" else how.micro_batches
         work = [passes * (f + b) + step for ((f, _), (b, _)), step in zip(took, steps, strict=True)]
@@ -276,6 +279,7 @@ class _Job:
             chunks_in_flight(s, p, m, v) if v > 1 else in_flight(how.schedule, s, p, m),
             replicas=self.stages[s].replicas, zero=how.zero, recompute=how.recompute,
             versions=weight_versions(how.schedule, s, p), value_bytes=self.calibration.value_bytes,
+            optimizer=self.optimizer,
         )  # fmt: skip
 
     def nearest(self, s: int) -> tuple[StageGpus, StageMemory]:

@@ -168,6 +168,9 @@ class RunConfig(Settings):
         "scripts", "how well jobs use GPUs (work = iterations): scripts (training scripts of 2018 to 2021), tuned "
         "(optimized code; the default of the generated acme), eager, or a file that hetsim perf --calibrate made",
         file=True, min_length=1)
+    optimizer: str = setting(
+        "adam", "what training keeps of a parameter (work = iterations): adam (16 bytes), adam-fp32-grads (18), "
+        "adam-fp32 (20), adam8bit, sgd-momentum, sgd, adafactor, or bytes in all", allowed="a name, or bytes")
     measured: str | None = setting(
         None, "file or folder of measured rates: jobs whose model it has run at these (work = iterations)",
         file=True, min_length=1)
@@ -187,6 +190,11 @@ class RunConfig(Settings):
     @classmethod
     def _moment(cls, moment: Any) -> Any:
         return str(moment) if _is_number(moment) or isinstance(moment, date) else moment  # TOML has dates of its own
+
+    @field_validator("optimizer", mode="before")
+    @classmethod
+    def _bytes(cls, optimizer: Any) -> Any:
+        return str(optimizer) if _is_number(optimizer) else optimizer
 
     @field_validator("read", "gpu_types", "assign_with", mode="before")
     @classmethod

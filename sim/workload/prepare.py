@@ -14,6 +14,7 @@ from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import GpuType, gpu_type
 from sim.performance import MODELS, MeasuredTable, Performance, PerformanceError
 from sim.performance.calibration import named_calibration
+from sim.performance.optimizer import named_optimizer
 from sim.performance.tables import SOURCES, load_table
 from sim.settings.config import ConfigError, RunConfig, list_settings
 from sim.workload.calibrations import default_calibration
@@ -104,9 +105,9 @@ def check_files(config: RunConfig) -> None:
     Raises
     ------
     HetsimError
-        Nothing is there, it is neither a file nor a folder, or the calibration is none.
+        Nothing is there, it is neither a file nor a folder, or the calibration or the optimizer is none.
     """
-    named_calibration(config.calibration)
+    named_optimizer(config.optimizer, named_calibration(config.calibration).value_bytes)
     kind, _, named = config.speed_belief.partition(":")
     if kind == "calibration":
         named_calibration(named)
@@ -193,7 +194,8 @@ def prepare(
         trace = scaled(trace, config, worth)
         return Workload(trace, Recorded(trace, cluster), None, worth)
     table = None if config.measured is None else load_table(config.measured, config.measured_gaps)
-    performance = Performance(links=cluster.links, table=table, calibration=named_calibration(config.calibration))
+    performance = Performance(links=cluster.links, table=table, calibration=named_calibration(config.calibration),
+                              optimizer=config.optimizer)
     reference = gpu_type(config.reference)
     trace = with_models(trace, performance, reference, config.seed)
     if table is not None:

@@ -24,6 +24,7 @@ from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import GpuType
 from sim.performance import Iteration, Performance
 from sim.performance.contention import network_s
+from sim.performance.optimizer import ADAM
 from sim.performance.throughput import iteration_on
 from traces.errors import HetsimError
 from traces.trace import Trace
@@ -146,10 +147,13 @@ class Modelled:
         fit = performance.calibration
         far = ", ".join(fit.not_fitted_to([reference.name, *(gpu.name for gpu in cluster.types)]))
         self.rule += f" (calibration {fit.name}{f', not fitted to {far}' if far else ''})"
+        if performance.optimizer != ADAM:
+            self.rule += f" (optimizer {performance.optimizer.name})"
         self._trace, self._cluster, self._performance = trace, cluster, performance
         # Default links: what a job has to do must not depend on the cluster that it is replayed on.
         self._yardstick = Performance(
-            table=performance.table, schedule=performance.schedule, calibration=performance.calibration
+            table=performance.table, schedule=performance.schedule, calibration=performance.calibration,
+            optimizer=performance.optimizer,
         )
         self._model, self._batch = trace.model.tolist(), trace.batch_size.tolist()
         self._share = (trace.gpu_milli / 1000.0).tolist()

@@ -10,8 +10,9 @@ from sim.kernels.collectives import allreduce_s
 from sim.kernels.pipeline import gpipe_many_s, one_f_one_b_many_s
 from sim.performance.graph import GraphBuilder, OperatorGraph
 from sim.performance.memory import StageMemory, stage_memory
+from sim.performance.optimizer import named_optimizer
 from sim.performance.zoo import zoo_graph
-from sim.performance.zoo.language import _gated_decoder, gpt
+from sim.performance.zoo.language import gated_decoder, gpt
 from tests.performance.onnxmodels import FLOAT, made, read, zeros
 
 
@@ -20,7 +21,7 @@ def memory(graph: OperatorGraph, samples: float = 1.0, **how: object) -> StageMe
 
 
 def llama(layers: int, hidden: int, heads: int, inner: int, groups: int) -> OperatorGraph:
-    return _gated_decoder("llama", layers, hidden, heads, inner, 4096, groups=groups)
+    return gated_decoder("llama", layers, hidden, heads, inner, 4096, groups=groups)
 
 
 LLAMA_7B, LLAMA_13B = llama(32, 4096, 32, 11008, 32), llama(40, 5120, 40, 13824, 40)
@@ -76,6 +77,28 @@ def test_r3_21_states_by_stage_of_zero() -> None:
     graph = b.build()
     got = [state_gib(memory(graph, replicas=8, zero=z)) for z in range(4)]
     assert got == pytest.approx([100.41, 34.52, 23.53, 12.55], abs=0.01)
+
+
+@pytest.mark.parametrize(("optimizer", "bytes_by_stage"), [
+    ("adam", [16, 4 + 12 / 4, 2 + 14 / 4, 16 / 4]),
+    ("adam-fp32-grads", [18, 6 + 12 / 4, 2 + 16 / 4, 18 / 4]),
+    ("adam-fp32", [20, 4 + 16 / 4, 2 + 18 / 4, 20 / 4]),
+    ("adam8bit", [10, 4 + 6 / 4, 2 + 8 / 4, 10 / 4]),
+    ("sgd-momentum", [12, 4 + 8 / 4, 2 + 10 / 4, 12 / 4]),
+    ("sgd", [8, 4 + 4 / 4, 2 + 6 / 4, 8 / 4]),
+    ("adafactor", [8, 4 + 4 / 4, 2 + 6 / 4, 8 / 4]),
+    ("18", [18, 4 + 14 / 4, 2 + 16 / 4, 18 / 4]),
+    ("6", [6, 4 + 2 / 4, 2 + 4 / 4, 6 / 4]),
+])
+def test_r3_12_bytes_a_parameter_are_those_of_the_optimizer(optimizer: str, bytes_by_stage: list[float]) -> None:
+    """6,738 million parameters on four GPUs, by stage of ZeRO: weights, gradients and state are cut as they come."""
+    b = GraphBuilder("wide", "a number", 2.0)
+    b.add("w", "embedding", (-1,), 1, params=6738e6)
+    graph, kept = b.build(), named_optimizer(optimizer)
+    got = [state_gib(memory(graph, replicas=4, zero=z, optimizer=kept)) for z in range(4)]
+    assert got == pytest.approx([each * 6738e6 / 2**30 for each in bytes_by_stage])
+    if optimizer in ("adam", "adam-fp32-grads", "18"):
+        assert got[3] == pytest.approx(25.10 if optimizer == "adam" else 28.24, abs=5e-3)
 
 
 def test_r3_23_gpipe_and_1f1b_have_one_bubble() -> None:

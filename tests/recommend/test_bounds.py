@@ -19,6 +19,7 @@ from policies.recommend.searching.bounds import Bound, _Choices, _Work, lower_bo
 from sim.api import Plan, Stage
 from sim.hardware.gputypes import gpu_type
 from sim.performance import MODELS, MeasuredTable, Performance
+from sim.performance.optimizer import OPTIMIZERS
 from sim.performance.tables import Measurement, Point
 from tests.recommend.test_search_method import every_plan
 
@@ -58,7 +59,8 @@ def test_no_walk_goes_below_the_bounds(data):
         zero=data.draw(st.sampled_from([(0,), (0, 1, 2, 3)])), orders=data.draw(st.booleans()),
     )
     model = data.draw(st.sampled_from(["bert-large", "vgg16", "gpt2-1.5b", "resnet50", "gnmt-16"]))
-    performance = Performance(overlap=data.draw(st.booleans()))
+    performance = Performance(
+        overlap=data.draw(st.booleans()), optimizer=data.draw(st.sampled_from(list(OPTIMIZERS.values()))))
     rented = data.draw(st.sampled_from([None, (4, 2, 1), (8, 8, 3)]))
     asked = request(model, data.draw(st.sampled_from([8, 48, 100])), (V100, P100, T4), (5, 2, 4), space, performance,
                     rented=rented)

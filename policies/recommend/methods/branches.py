@@ -20,7 +20,7 @@ from policies.recommend.request.request import Request
 from sim.api import Plan, Stage
 from sim.performance.gpu_links import network_bytes_per_s
 from sim.performance.graph import VALUE_BYTES
-from sim.performance.memory import GIB, PARAM_BYTES
+from sim.performance.memory import GIB
 
 REORDERS = True
 MOST_SETS = 400
@@ -96,7 +96,7 @@ def _front(problem: Problem, sets: DownSets, crossing: np.ndarray, m: int) -> La
                 line = int((start_s + s_per_byte * num_param_bytes / PARTS).argmin())
                 fixed[t, q] = start_s[line] / m
                 cost[:, t, q] += dense * performance.value_bytes * s_per_byte[line] / m
-            memory[:, t, q] = (PARAM_BYTES * params + samples * scale * stored) / GIB
+            memory[:, t, q] = (performance.param_bytes * params + samples * scale * stored) / GIB
     links = performance.links
     num_bytes = crossing * problem.batch_size / m * scale
     one_way_s = links.network_latency_s + num_bytes / network_bytes_per_s(links, 1)

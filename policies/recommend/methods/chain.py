@@ -29,7 +29,7 @@ from policies.recommend.request.request import Request
 from policies.recommend.searching.one_type import doubled
 from sim.api import Plan, Stage
 from sim.performance.graph import VALUE_BYTES
-from sim.performance.memory import CONTEXT_GIB, GIB, PARAM_BYTES, in_flight
+from sim.performance.memory import CONTEXT_GIB, GIB, in_flight
 
 MOST_CELLS = 30_000_000
 """Vectors x operators x options of an exact table: about half a second."""
@@ -98,7 +98,7 @@ def _reach(request: Request, options: Sequence[Option], m: int) -> np.ndarray:
     held = in_flight(schedule, layers - 1, layers, m)
     stored, layers = (graph.stored_bytes * held, 1) if held > 1 else (graph.stored_bytes, layers)
     none = np.zeros(len(graph))
-    return reach_of(PARAM_BYTES * graph.weight_params, scale * stored, none, share, room, layers)
+    return reach_of(performance.param_bytes * graph.weight_params, scale * stored, none, share, room, layers)
 
 
 def partitions(

@@ -25,7 +25,7 @@ from policies.recommend.request.request import Request
 from policies.recommend.searching.one_type import bytes_per_s, gangs
 from sim.api import Plan, Stage
 from sim.performance.graph import VALUE_BYTES
-from sim.performance.memory import CONTEXT_GIB, GIB, PARAM_BYTES
+from sim.performance.memory import CONTEXT_GIB, GIB
 from sim.performance.samples import largest_share
 
 REORDERS = True
@@ -67,7 +67,7 @@ def problem(request: Request, sets: DownSets, t: int, p: int, r: int, m: int, he
         group[list(ops)] = g
     scale = performance.value_bytes / VALUE_BYTES
     time_s = np.add(*performance.op_times_s(request.model, samples, gpu))
-    num_bytes = PARAM_BYTES * graph.weight_params + held * samples * scale * graph.stored_bytes
+    num_bytes = performance.param_bytes * graph.weight_params + held * samples * scale * graph.stored_bytes
     accelerator, memory = (np.bincount(group, column, len(sets.groups)) for column in (time_s, num_bytes / GIB))
     edges = {(int(group[s]), g) for g, sources in zip(group.tolist(), graph.inputs, strict=True) for s in sources
              if s >= 0 and group[s] != g}  # fmt: skip

@@ -124,7 +124,8 @@ class Layers:
                 for j in range(i + 1, len(self) + 1):
                     one, two, more = (
                         stage_memory(self._shares[ways], [self.span(i, j)], *at, replicas=replicas, zero=style.zero,
-                                     recompute=style.recompute, value_bytes=self.value_bytes).total_gib
+                                     recompute=style.recompute, value_bytes=self.value_bytes,
+                                     optimizer=self.performance.optimizer).total_gib
                         for at in ((1.0, 1), (2.0, 1), (1.0, 2))
                     )  # fmt: skip
                     stored = more - one

@@ -58,7 +58,7 @@ from policies.recommend.request.request import Recommendation, Request
 from sim.performance import GpuType, PerformanceError
 from sim.performance.gpu_links import inside, network_bytes_per_s
 from sim.performance.graph import VALUE_BYTES, OperatorGraph
-from sim.performance.memory import CONTEXT_GIB, GIB, PARAM_BYTES
+from sim.performance.memory import CONTEXT_GIB, GIB
 from sim.performance.operator_time import operator_times_s, update_time_s
 from sim.performance.samples import largest_share
 
@@ -187,7 +187,7 @@ class _Work:
         """Least all-reduce and optimizer step that each operator adds to a stage: float64 [ops]."""
         graph, gpu = self.graphs[choice.tensor], self.fleet.types[choice.t]
         params = graph.weight_params - graph.sparse_params
-        a_parameter_s = update_time_s(1.0, gpu, self.performance.calibration)
+        a_parameter_s = update_time_s(1.0, gpu, self.performance.calibration, self.performance.optimizer)
         if max(self.space.zero):
             a_parameter_s /= choice.replicas
         return params * (a_parameter_s + self.performance.value_bytes * self._sum_s_per_byte(choice, gpu))
@@ -215,7 +215,9 @@ class _Work:
         graph, value, zero = self.graphs[choice.tensor], self.performance.value_bytes, max(self.space.zero)
         shard = [1 / choice.replicas if zero >= stage else 1.0 for stage in (1, 2, 3)]
         params, dense = graph.weight_params, graph.weight_params - graph.sparse_params
-        state = value * params * shard[2] + value * dense * shard[1] + (PARAM_BYTES - 2 * value) * params * shard[0]
+        kept = self.performance.optimizer
+        state = (value * params * shard[2] + kept.gradient_bytes(value) * dense * shard[1]
+                 + kept.state_bytes(value) * params * shard[0])  # fmt: skip
         if max(self.space.recompute):
             return np.asarray(state / GIB)
         return np.asarray((state + choice.low * graph.stored_bytes * value / VALUE_BYTES) / GIB)

@@ -43,7 +43,7 @@ class Rescaled(Performance):
     ) -> None:
         super().__init__(
             base.links, base.table, schedule=base.schedule, calibration=base.calibration, graphs=base.graphs,
-            blocking=base.blocking, overlap=base.overlap, exchange=base.exchange,
+            blocking=base.blocking, overlap=base.overlap, exchange=base.exchange, optimizer=base.optimizer,
         )  # fmt: skip
         self._base = base
         # Graphs do not depend on times.
