@@ -38,7 +38,7 @@ def test_the_middle_of_the_story(story):
     assert (row["jobs"], row["jobs_finished"], row["jct_mean_s"], row["preemptions"]) == (0, 0, None, 0)
     assert row["node_failures"] == 1
     assert run.info["window"] == {
-        "begin_s": 5, "end_s": 60, "to_the_end": False, "jobs_counted": 0, "jobs_there_at_begin": 4,
+        "begin_s": 5, "end_s": 60, "to_the_end": False, "jobs_counted": 0, "jobs_cut": 0, "jobs_there_at_begin": 4,
         "jobs_there_at_end": 0, "jobs_before": 1, "jobs_after": 2, "follow": False,
     }
 
