@@ -15,6 +15,7 @@ from analysis.measuring_window import windowed
 from analysis.metrics import measures, per_job
 from analysis.run import Run, RunError, load_run
 from analysis.tables import cut_in_words, notices
+from sim.api import PolicyError
 from sim.engine.simulate import RunResult
 from tests.helpers import jobs, nodes, run
 from traces.load import load_trace, write_trace
@@ -114,6 +115,19 @@ def test_runs_of_older_versions_cut_nothing_and_unknown_words_are_refused(tmp_pa
     pa.parquet.write_table(table.set_column(at, table.schema.field(at), [["", "left"]]), folder / "jobs.parquet")
     with pytest.raises(RunError, match="unknown word; got 'left'; allowed: blank, before, after, both"):
         load_run(folder)
+
+
+def test_jobs_start_when_the_log_started_them(tmp_path: Path) -> None:
+    """The one that was there when the log began at its begin, others after their recorded waits, late if full."""
+    waits = [np.nan, 50.0, 10.0, 0.0, 0.0]
+    trace = jobs([(0, 300, 1), (10, 50, 1), (20, 100, 1), (70, 20, 2), (200, 10, 1)], wait_s=waits,
+                 cut=["before", "", "", "", ""])
+    result = run(trace, nodes(("V100", 1, 3)), "recorded")
+    assert result.tables["jobs"]["first_start_s"].to_pylist() == [0, 60, 30, 130, 200], "job 3 waits for GPUs"
+    assert result.tables["jobs"]["end_s"].to_pylist() == [300, 110, 130, 150, 210]
+    assert audit(loaded(result)).ok
+    with pytest.raises(PolicyError, match="this trace records no waits"):
+        run(jobs([(0, 300, 1)]), nodes(("V100", 1, 3)), "recorded")
 
 
 # --- what readers know --------------------------------------------------------------------------------------
