@@ -43,8 +43,10 @@ ALL_LEVELS = "mean p50 p90 p99 p999"
 MEASURES: dict[str, Measure] = {
     "window_s": Measure("s", "length of the window that is measured", "end − begin; a whole run: first submit to last "
                         "event"),
-    "jobs": Measure("", "jobs that count", "submitted in the window; a whole run: all of the trace"),
-    "jobs_finished": Measure("", "of these, ran to their recorded end", "done + killed + failed"),
+    "jobs": Measure("", "jobs that count", "submitted in the window; a whole run: all of the trace; less those cut"),
+    "jobs_cut": Measure("", "jobs of which the log shows a part: they hold GPUs, and do not count",
+                        "cut = before, after or both"),
+    "jobs_finished": Measure("", "of those that count, ran to their recorded end", "done + killed + failed"),
     "jobs_done": Measure("", "finished, and well as the trace has it", "state = done"),
     "jobs_killed": Measure("", "finished where the trace says that they were killed", "state = killed"),
     "jobs_failed": Measure("", "finished where the trace says that they failed", "state = failed"),
@@ -58,15 +60,15 @@ MEASURES: dict[str, Measure] = {
     **_quantiles("queue", "s", "time waited", "JCT − time in segments", ALL_LEVELS, "queueing time"),
     **_quantiles("slowdown", "", "slowdown", "JCT / duration_s", "mean p50 p99"),
     **_quantiles("bounded_slowdown", "", "bounded slowdown", "max(1, JCT / max(duration_s, 10 s))", "mean p50 p99"),
-    "makespan_s": Measure("s", "first submit to last end of the jobs that count; unknown where a window censors some",
+    "makespan_s": Measure("s", "first submit to last end of the window's jobs; unknown where a window censors some",
                           "max end_s of segments − min submit_s"),
     "capacity_gpu_h": Measure("GPU-h", "GPU time in service", "Σ gpus × (window − time down) − Σ time of GPUs out"),
     "held_gpu_h": Measure("GPU-h", "GPU time held", "Σ gpus × (end_s − begin_s) of segments"),
     "utilisation_share": Measure("share", "GPU time held of that in service", "held / capacity"),
     "partly_free_share": Measure("share", "free GPU time that lies on partly held nodes", "Σ free GPU-s of nodes with "
                                  "0 < held / Σ free GPU-s"),
-    "fragmented_share": Measure("share", "free GPU time of no use, where it is, to a job drawn from those that count "
-                                "and were not rejected",
+    "fragmented_share": Measure("share", "free GPU time of no use, where it is, to a job drawn from those of the "
+                                "window that were not rejected",
                                 "∫ Σ_nodes Σ_m p_m F(m) dt / Σ free GPU-s"),
     "stranded_share": Measure("share", "free GPU time while a job waited that fitted in number, but on no node",
                               "∫ free × [such a job waits] dt / Σ free GPU-s"),

@@ -272,7 +272,7 @@ def test_in_a_window_the_warning_says_how_to_follow_jobs(repetition):
     runs = [repetition("fifo", 0, [10, 60, 100]), repetition("las", 0, [10, 20, 100])]
     c = compare([windowed(run.load(), 0, 50) for run in runs])
     assert "(fifo 2 of 3, 66.7 %, las 1 of 3, 33.3 %)" in c.warnings[0]
-    assert "--follow" in c.warnings[0]
+    assert "without --clip" in c.warnings[0]
     followed = compare([windowed(run.load(), 0, 50, follow=True) for run in runs])
     assert (followed.paired, followed.warnings) == (3, ())
     # What the same jobs cost is of their whole life, too: 170 and 130 s at a tenth of a cent.
