@@ -133,7 +133,7 @@ _NAMES = {
     "unsuccessful_gpu_h": "GPU time of killed and failed jobs",
     "modelled_load": "modelled load",
     "offered_load_span": "recorded load",
-    "offered_load": "recorded load, until the last ends",
+    "offered_load": "recorded load to the end",
     "drain_s": "drain time",
     "moves": "moves and resizes",
     "rho_worst": "worst finish-time fairness ρ",

@@ -156,11 +156,14 @@ def convert(
 def _recipe(config: RunConfig, cluster: str | None) -> dict[str, Any]:
     """What makes the trace again: settings that were given, the seed, and of a load how it was reached."""
     from sim.settings.config import load_config
+    from traces.synthetic.generate import GENERATORS
 
     plain = load_config()
     recipe = {name: getattr(config, name) for name in RECIPE if getattr(config, name) != getattr(plain, name)}
     recipe |= {"trace": config.trace, "seed": config.seed}
     recipe.pop("cluster", None)
+    if config.trace in GENERATORS:
+        recipe["load_by"] = config.load_by
     return recipe if config.load is None else recipe | {"cluster": cluster, "load_rule": config.load_rule}
 
 
@@ -191,7 +194,9 @@ def again(
         check_ending(to)
         for file in (to, sidecar(to)):
             refuse_existing(file, force)
-    which = {name: value for name, value in recipe.items() if name not in ("trace", "cluster")}
+    # What a description did not say yet when it was written: loads were recorded ones, and arrivals were stretched.
+    which = {"load_by": "compress", "load_rule": "recorded"}
+    which |= {name: value for name, value in recipe.items() if name not in ("trace", "cluster")}
     beside = description.parent / recipe["trace"]
     if beside.exists() and not Path(recipe["trace"]).exists():  # called from another folder than it was made in
         recipe = recipe | {"trace": str(beside)}
