@@ -11,11 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from traces.errors import TraceError
-from traces.offered_load import FURTHEST, MOST_OF_IT, by_hash, demand_gpu_s
+from traces.offered_load import FURTHEST, MOST_OF_IT, by_hash, demand_gpu_s, hashes
 from traces.trace import Trace
 
 POINTS = 64
 """Lengths that are tried at once, over all there is, and again around the best."""
+
+DRAWS, NEAR = 12, 0.01
+"""How often jobs are drawn, each time by another hash, until they come as near to the load: among few jobs a wide one
+makes it jump."""
 
 
 @dataclass(frozen=True)
@@ -70,25 +74,54 @@ def at_load(
     if jobs < 2:
         raise TraceError("the load cannot be reached by one job", where="load", got=load, allowed="two jobs or more",
                          todo="Ask for more jobs, or for no load.")
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    low, high, rows_of, loads_of = jobs, len(trace), {}, {}
+    near: list[tuple[float, int, np.ndarray, float]] = []
+    for draw in range(DRAWS):
+        found = _of_so_many(trace, ranks(trace, seed, draw), asked, load, jobs)
+        if isinstance(found, Short):
+            if draw == 0:
+                return found
+            continue
+        near.append((float(_off(found[1], load)), draw, *found))
+        if near[-1][0] <= NEAR:
+            break
+    _, _, rows, reached = min(near, key=lambda one: one[:2])
+    return _near(rows, reached, load)
+
+
+def ranks(trace: Trace, seed: int, draw: int) -> np.ndarray:
+    """Place of each job in a draw: 0 is drawn first. That of draw 0 is the order of `by_hash`."""
+    key = hashes(trace.job_id, seed)
+    if draw:  # the same bits, mixed (the last step of SplitMix64)
+        key = key + np.uint64(draw * 0x9E3779B97F4A7C15 % 2**64)
+        key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        key ^= key >> np.uint64(31)
+    rank = np.empty(len(key), dtype=np.int64)
+    rank[np.argsort(key, kind="stable")] = np.arange(len(key))
+    return rank
+
+
+def _of_so_many(
+    trace: Trace, rank: np.ndarray, asked: np.ndarray, load: float, jobs: int
+) -> tuple[np.ndarray, float] | Short:
+    """Rows of `jobs` jobs of the first so much of a log that their load is nearest to `load`, and that load."""
+    found: dict[int, tuple[np.ndarray, float]] = {}
+    low, high = jobs, len(trace)
     for turn in range(2):
-        lengths = np.unique(np.geomspace(low, high, POINTS).astype(np.int64))
-        for length in lengths.tolist():
+        for length in np.unique(np.geomspace(low, high, POINTS).astype(np.int64)).tolist():
             rows = np.sort(np.argpartition(rank[:length], jobs - 1)[:jobs]) if length > jobs else np.arange(jobs)
             span_s = trace.submit_s[rows[-1]] - trace.submit_s[rows[0]]
-            rows_of[length] = rows
-            loads_of[length] = float(_load(asked[:, rows].sum(axis=1), span_s))
-        if turn == 0 and max(loads_of.values()) < load / 1.01:
-            return Short(denser=load / max(*loads_of.values(), 1e-9))
-        if turn == 0 and min(loads_of.values()) > load * 1.01:
-            return Short(longer=min(loads_of.values()) / load)
-        best = min(loads_of, key=lambda length: (abs(np.log(max(loads_of[length], 1e-9) / load)), length))
-        tried = np.array(sorted(loads_of))
-        at = int(np.searchsorted(tried, best))
-        low, high = int(tried[max(at - 1, 0)]), int(tried[min(at + 1, len(tried) - 1)])
-    return _near(rows_of[best], loads_of[best], load)
+            found[length] = rows, float(_load(asked[:, rows].sum(axis=1), span_s))
+        reached = [one for _, one in found.values()]
+        if turn == 0 and max(reached) < load / 1.01:
+            return Short(denser=load / max(*reached, 1e-9))
+        if turn == 0 and min(reached) > load * 1.01:
+            return Short(longer=min(reached) / load)
+        best = min(found, key=lambda length: (float(_off(found[length][1], load)), length))
+        tried = sorted(found)
+        at = tried.index(best)
+        low, high = tried[max(at - 1, 0)], tried[min(at + 1, len(tried) - 1)]
+    return found[best]
 
 
 def _load(asked: np.ndarray, span_s: np.ndarray | float) -> np.ndarray:
@@ -98,10 +131,10 @@ def _load(asked: np.ndarray, span_s: np.ndarray | float) -> np.ndarray:
         return np.where((span_s > 0) & (worth > 0), total * known / (span_s * worth), np.where(worth > 0, np.inf, 0.0))
 
 
-def _off(loads: np.ndarray, load: float) -> np.ndarray:
+def _off(loads: np.ndarray | float, load: float) -> np.ndarray:
     """How far loads are off, in the logarithm."""
     with np.errstate(divide="ignore"):
-        return np.minimum(np.abs(np.log(loads / load)), 5.0)
+        return np.minimum(np.abs(np.log(np.asarray(loads) / load)), 5.0)
 
 
 def _near(rows: np.ndarray, reached: float, load: float) -> np.ndarray:
