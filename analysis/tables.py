@@ -94,20 +94,20 @@ def summary_table(runs: Run | Sequence[Run]) -> Table:
 
 
 def _overload(run: Run) -> list[str]:
-    """Loads above 1: by modelled speed where the run has it, else by recorded durations, type by type."""
+    """Loads above 1: the modelled load where the run has it, else the recorded one, type by type."""
     load, modelled = offered_load(run).to_dict("index"), modelled_load(run)
-    what = {name: ("Offered load on " + name, load[name]["load"], "recorded durations") for name in run.types}
+    what = {name: ("Recorded load on " + name, load[name]["load"]) for name in run.types}
     if modelled is not None:
-        what = {"all": ("Offered load", modelled, "modelled speed")}
+        what = {"all": ("Modelled load", modelled)}
     found = []
-    for name, (title, high, by) in what.items():
+    for name, (title, high) in what.items():
         if high is None or high <= 1:
             continue
         row = load[name]
         end = row["drain_s"]
         drain = "not drained when the run ended" if end is None else f"drained {human(end)} later"
         found.append(
-            f"{title} is {high:.2f} by {by}, above 1, over {human(row['window_s'])}; backlog then "
+            f"{title} is {high:.2f}, above 1, over {human(row['window_s'])}; backlog then "
             f"{row['backlog_gpu_h']:,.2f} GPU-h, {drain}."
         )
     return found

@@ -79,11 +79,11 @@ MEASURES: dict[str, Measure] = {
     "wasted_share": Measure("share", "wasted GPU time of that held", "wasted / held"),
     "unsuccessful_gpu_h": Measure("GPU-h", "GPU time of all jobs that the trace says were killed or failed (not waste)",
                                   "Σ gpu_s of jobs that end as killed or failed in the whole run"),
-    "offered_load": Measure("", "demand of the jobs that count over capacity, with a mean run time for the last to end",
-                            "D / (N (T + D / G))"),
-    "offered_load_span": Measure("", "the same over the time of submissions alone", "D / (N T)"),
-    "modelled_load": Measure("", "the same by modelled speed, as the setting load has it", "D / (W T), W what the "
+    "modelled_load": Measure("", "the load: demand of the jobs that count over what the cluster can do by modelled "
+                             "speed while they come, as the setting load has it", "D / (W T), W what the "
                              "cluster is worth in recorded GPUs"),
+    "offered_load_span": Measure("", "the same as if all GPUs were those that run times were recorded on", "D / (N T)"),
+    "offered_load": Measure("", "the recorded load, with a mean run time for the last to end", "D / (N (T + D / G))"),
     "backlog_gpu_h": Measure("GPU-h", "recorded GPU time of work that was late at the end of T + D / G",
                              "Σ GPUs × max(0, due − done)"),
     "drain_s": Measure("s", "how long after it the jobs that count were on GPUs; unknown while one is unfinished",
@@ -133,9 +133,9 @@ _NAMES = {
     "wasted_lost_gpu_h": "GPU time wasted by lost work",
     "wasted_share": "GPU time wasted of that held",
     "unsuccessful_gpu_h": "GPU time of killed and failed jobs",
-    "offered_load": "offered load (recorded)",
-    "offered_load_span": "offered load of submissions (recorded)",
-    "modelled_load": "offered load (modelled)",
+    "modelled_load": "modelled load",
+    "offered_load_span": "recorded load",
+    "offered_load": "recorded load to the end",
     "drain_s": "drain time",
     "moves": "moves and resizes",
     "rho_worst": "worst finish-time fairness ρ",

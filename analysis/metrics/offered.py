@@ -131,7 +131,7 @@ def modelled_load(run: Run) -> float | None:
 
     D and T as in `offered_load`; W is what the cluster is worth on the trace, in GPUs of the kind that durations were
     recorded on: the GPUs of each type times their mean modelled speed (`work.worth_gpus` of `run.json`, from
-    `sim.workload.prepare.worth_gpus`). None where durations are replayed as recorded, all jobs come at once, or the run
+    `sim.workload.at_load.worth_gpus`). None where durations are replayed as recorded, all jobs come at once, or the run
     was made before `run.json` had it.
     """
     worth = run.info.get("work", {}).get("worth_gpus")
