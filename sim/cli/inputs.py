@@ -244,7 +244,8 @@ def compare(
     maps = {other: other_map, one: map} if one != other else {one: map or other_map}
     for name in sorted((one, other), key=lambda name: name in GENERATORS):  # files first: they say how many jobs
         taken = jobs or next((len(trace) for trace in found.values()), DEFAULT_JOBS)
-        found[name] = generate(name, taken, seed) if name in GENERATORS else _trace(name, None, mapping(maps[name], {}))[0]
+        made = name in GENERATORS
+        found[name] = generate(name, taken, seed) if made else _trace(name, None, mapping(maps[name], {}))[0]
     apart = distances(found[one], found[other])
     if json:
         console.show_json(apart)

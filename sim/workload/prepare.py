@@ -75,9 +75,8 @@ def resolved(config: RunConfig) -> RunConfig:
     cluster = config.cluster if "cluster" in config.model_fields_set else DEFAULT_CLUSTER[config.trace]
     told = "reference" in config.model_fields_set or config.work == "recorded"
     reference = config.reference if told else DEFAULT_REFERENCE.get(config.trace, config.reference)
-    return config.model_copy(update={
-        "jobs": jobs, "load": load, "load_by": load_by, "cluster": cluster, "reference": reference,
-        "calibration": default_calibration(config)})
+    found = {"jobs": jobs, "load": load, "load_by": load_by, "cluster": cluster, "reference": reference}
+    return config.model_copy(update={**found, "calibration": default_calibration(config)})
 
 
 def setting_of(config: RunConfig, name: str) -> Any:
