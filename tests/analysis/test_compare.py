@@ -433,7 +433,7 @@ def test_overload_gets_a_notice_with_backlog_and_drain_time(run_files):
         run.job(name, 0, 100, gpu_type="A10").segment(name, begin, begin + 100, [gpu])
     found = notices(run.load())
     assert len(found) == 1
-    assert "Offered load on A10 is 1.50" in found[0]
+    assert "Recorded load on A10 is 1.50" in found[0]
     assert "over 1 min 40 s; backlog then 0.03 GPU-h, drained 1 min 40 s later" in found[0]
 
 

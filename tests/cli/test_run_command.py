@@ -122,7 +122,7 @@ def test_a_file_keeps_the_times_that_it_has_unless_a_load_is_asked_for(replay, h
 def test_more_than_the_cluster_can_do_is_said_before_and_after(replay):
     said = replay()
     assert "load 5.75 on V100, above 1" in said.err
-    assert "Offered load on V100 is" in said.out
+    assert "Recorded load on V100 is" in said.out
 
 
 def test_overload_by_type_with_its_backlog_and_drain_time(hetsim, here):
