@@ -65,9 +65,10 @@ def windowed(run: Run, begin_s: float, end_s: float, follow: bool = False) -> Ru
             "begin_s": begin_s,
             "end_s": end_s,
             "to_the_end": to_the_end,
-            "jobs_counted": int(counts.sum()),
+            "jobs_counted": int((counts & ~run.cut).sum()),
+            "jobs_cut": int((counts & run.cut).sum()),
             "jobs_there_at_begin": int(earlier.sum()),
-            "jobs_there_at_end": int((counts & late).sum()),
+            "jobs_there_at_end": int((counts & late & ~run.cut).sum()),
             "jobs_before": int(((submit < begin_s) & ~earlier).sum()),
             "jobs_after": int(((submit >= begin_s) & ~counts).sum()),
             "follow": follow,
@@ -190,9 +191,11 @@ UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 def asked(
     run: Run, begin: str | None = None, end: str | None = None, warmup: str | None = None, cooldown: str | None = None,
-    follow: bool = False,
+    follow: bool = True,
 ) -> Run:
     """The window that a user asks for in words, as `bounds` reads them; the run itself where nothing is asked.
+
+    Its jobs are followed to their end unless asked otherwise (`windowed`).
 
     Raises
     ------
@@ -291,10 +294,11 @@ def in_words(run: Run) -> str:
         return ""
     late = w["jobs_there_at_end"]
     if w["follow"]:
-        end = "; they are followed to their end. What is a sum over time ends with the window; "
+        end = (f", of which {late:,} outlast it" if late else "") + (
+            "; they are followed to their end (--clip: not). What is a sum over time ends with the window; ")
     elif late:
         end = (f", of which {late:,} had not left when it closed: their JCT is unknown, and means of jobs are of those "
-               "that had (--follow sees them to their end); ")
+               "that had (without --clip they are seen to their end); ")
     else:
         end = ", all of which had left when it closed; "
     early = w["jobs_there_at_begin"]

@@ -12,7 +12,7 @@ from analysis.formats import NONE, UNKNOWN, human, span, value
 from analysis.measuring_window import in_words
 from analysis.metrics import cost_known_usd, end_reasons, summary
 from analysis.metrics.offered import modelled_load, offered_load
-from analysis.run import TURNED_AWAY, Run, labels
+from analysis.run import TURNED_AWAY, Run, cut_at, labels
 
 
 def _cost(run: Run, cost_usd: float | None) -> str:
@@ -41,6 +41,7 @@ def _rows(run: Run) -> dict[str, str]:
         "estimates": str(run.info.get("estimate") or "none"),
         **({"belief of speeds": belief} if (belief := speed_belief(run)) else {}),
         "jobs finished": f"{s['jobs_finished']:,}",
+        **({"jobs cut by the log": f"{cut:,}"} if (cut := int((run.asked & run.cut).sum())) else {}),
         "jobs rejected": f"{s['jobs_rejected']:,}",
         **({"jobs refused": f"{s['jobs_refused']:,}"} if s["jobs_refused"] else {}),
         "jobs unfinished": f"{s['jobs_unfinished']:,}",
@@ -93,30 +94,42 @@ def summary_table(runs: Run | Sequence[Run]) -> Table:
 
 
 def _overload(run: Run) -> list[str]:
-    """Loads above 1: by modelled speed where the run has it, else by recorded durations, type by type."""
+    """Loads above 1: the modelled load where the run has it, else the recorded one, type by type."""
     load, modelled = offered_load(run).to_dict("index"), modelled_load(run)
-    what = {name: ("Offered load on " + name, load[name]["load"], "recorded durations") for name in run.types}
+    what = {name: ("Recorded load on " + name, load[name]["load"]) for name in run.types}
     if modelled is not None:
-        what = {"all": ("Offered load", modelled, "modelled speed")}
+        what = {"all": ("Modelled load", modelled)}
     found = []
-    for name, (title, high, by) in what.items():
+    for name, (title, high) in what.items():
         if high is None or high <= 1:
             continue
         row = load[name]
         end = row["drain_s"]
         drain = "not drained when the run ended" if end is None else f"drained {human(end)} later"
         found.append(
-            f"{title} is {high:.2f} by {by}, above 1, over {human(row['window_s'])}; backlog then "
+            f"{title} is {high:.2f}, above 1, over {human(row['window_s'])}; backlog then "
             f"{row['backlog_gpu_h']:,.2f} GPU-h, {drain}."
         )
     return found
+
+
+def cut_in_words(run: Run) -> str:
+    """How many jobs the log cuts off, so that they do not count, and where; empty where it shows all jobs whole."""
+    begin, end = (int((run.asked & cut).sum()) for cut in cut_at(run))
+    if not begin + end:
+        return ""
+    both = begin + end - int((run.asked & run.cut).sum())
+    return (f"{int(run.asked.sum()):,} jobs, {int(run.counted.sum()):,} counted; {begin:,} cut at the begin of the "
+            f"log, {end:,} at its end" + (f", {both:,} of these at both" if both else "")
+            + ": these hold GPUs, and their times are in no JCT.")
 
 
 def notices(run: Run) -> list[str]:
     """What to know before believing the numbers: overload by type, jobs that did not run, unknown prices."""
     found = [in_words(run)] if "window" in run.info else []
     found += _overload(run)
-    left = run.jobs[run.counted & run.jobs["state"].isin((*TURNED_AWAY, "unfinished"))]
+    found += [text] if (text := cut_in_words(run)) else []
+    left = run.jobs[run.asked & run.jobs["state"].isin((*TURNED_AWAY, "unfinished"))]
     reasons = Counter(zip(left["state"], left["reason"], strict=True)).most_common()
     for (state, reason), count in reasons[:3]:
         found.append(f"{count:,} {'job' if count == 1 else 'jobs'} {state}: {reason}.")

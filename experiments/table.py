@@ -16,7 +16,7 @@ from pathlib import Path
 
 from analysis.metrics import summary
 from analysis.run import load_run
-from policies.registry import names
+from policies.registry import find, names
 from sim.engine.simulate import code_hash
 
 CONFIG = Path(__file__).with_name("all-policies.toml")
@@ -53,7 +53,7 @@ def main() -> None:
     given = parser.parse_args()
     options = () if given.load is None else ("--load", given.load)
     out = given.out or Path("runs", "-".join(("all-policies", *options[1:])))
-    folders = {name: simulate(name, out / name, *options) for name in names()}
+    folders = {name: simulate(name, out / name, *options) for name in names() if not find(name).needs_starts}
     ranked = sorted(folders, key=lambda name: summary(load_run(folders[name]))["jct_mean_s"])
     print("\n".join((*HEAD, *(row(name, folders[name]) for name in ranked))))
 

@@ -315,5 +315,6 @@ def _columns(*rows: tuple[float, float, int], **more: list[Any]) -> dict[str, li
     return {
         "job_id": [str(i) for i in range(n)], "user": [f"u{i % 2}" for i in range(n)], "vc": ["a"] * n,
         "model": ["resnet50"] * n, "batch_size": [32 * g for g in gpus], "estimate_s": duration,
+        "wait_s": [float(i % 3) for i in range(n)],
         "submit_s": submit, "duration_s": duration, "num_gpus": gpus, **more,
     }

@@ -119,6 +119,8 @@ class Policy(ABC):
     """Set by the registry from the file name."""
     needs_estimates: ClassVar[bool] = False
     """Reads `view.estimate_s` (run times: the run is marked with the kind of estimate used)."""
+    needs_starts: ClassVar[bool] = False
+    """Reads `view.recorded_start_s`: when the log started each job. No scheduler knows that: it replays the log."""
     needs_performance: ClassVar[bool] = False
     """Plans with `view.performance`: jobs must have a model."""
     needs_throughput: ClassVar[bool] = False

@@ -17,6 +17,11 @@ STATUSES = ("passed", "killed", "failed", "unknown")
 #: traces that name no kind only know met and missed.
 DEADLINE_KINDS = ("", "strict", "soft")
 
+#: What a log shows of a job. Blank: all of it; before: it was there when the log (or the part of it that was taken)
+#: began, so that its wait is unknown and its run time a lower bound (censored on the left); after: it still ran when
+#: the log ended, so that its run time is a lower bound (censored on the right); both.
+CUTS = ("", "before", "after", "both")
+
 #: Largest time that is taken seriously, in seconds (about 3,170 years): beyond it the unit is wrong.
 MAX_TIME_S = 1e11
 
@@ -103,6 +108,10 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("status", "text", "", "how the recorded job ended", "unknown", choices=STATUSES),
     Column("attempts", "int32", "", "how often the recorded job was tried; all but the last failed", 1, 1, 10_000),
+    Column(
+        "cut", "text", "", "what the log does not show of the job: before: it was there when the log began; after: it "
+        "still ran when the log ended; both; blank: it shows all", "", choices=CUTS, if_said=True,
+    ),
     Column("estimate_s", "float64", "s", "run time that the user announced", np.nan, 0, MAX_TIME_S, nan_ok=True),
     Column("wait_s", "float64", "s", "recorded time from submission to start", np.nan, 0, MAX_TIME_S, nan_ok=True),
     Column(

@@ -184,12 +184,17 @@ WAYS: dict[str, Callable[[Trace, float, int], tuple[Trace, str]]] = {
 """Way of scaling a load -> (trace, load wanted / load that it has, seed) -> scaled trace, and how in words."""
 
 
-def _by_hash(trace: Trace, seed: int) -> np.ndarray:
+def by_hash(trace: Trace, seed: int) -> np.ndarray:
     """Rows in the order of a hash of seed and job id."""
+    return np.argsort(hashes(trace.job_id, seed), kind="stable")
+
+
+def hashes(job_ids: np.ndarray, seed: int) -> np.ndarray:
+    """Hash of seed and each job id, uint64: who has a small one stays when jobs are left out."""
     key = f"thin {seed}".encode()
     digests = b"".join(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
-                       for name in trace.job_id)
-    return np.argsort(np.frombuffer(digests, dtype="<u8"), kind="stable")
+                       for name in job_ids)
+    return np.frombuffer(digests, dtype="<u8")
 
 
 def _thin_rows(trace: Trace, ratio: float, seed: int) -> np.ndarray:
@@ -198,7 +203,7 @@ def _thin_rows(trace: Trace, ratio: float, seed: int) -> np.ndarray:
     The load of so many is over their own time of submissions, as `offered_load` measures it. Where any that span most
     of the trace's time come as near, the few that happen to lie close together are not taken for a load.
     """
-    order = _by_hash(trace, seed)
+    order = by_hash(trace, seed)
     submit_s, demand = trace.submit_s[order], demand_gpu_s(trace)[order]
     span = np.maximum.accumulate(submit_s) - np.minimum.accumulate(submit_s)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -210,7 +215,7 @@ def _thin_rows(trace: Trace, ratio: float, seed: int) -> np.ndarray:
 
 def _share_of(trace: Trace, share: float, seed: int) -> np.ndarray:
     """Rows, ascending, whose GPU time is nearest to `share` of all, first those with the smallest hash."""
-    order = _by_hash(trace, seed)
+    order = by_hash(trace, seed)
     grown = np.concatenate(([0.0], np.cumsum(demand_gpu_s(trace)[order])))
     wanted = share * grown[-1]
     count = int(np.searchsorted(grown, wanted))

@@ -69,6 +69,7 @@ class Trace:
     recurrence: np.ndarray
     status: np.ndarray
     attempts: np.ndarray
+    cut: np.ndarray
     estimate_s: np.ndarray
     wait_s: np.ndarray
     deadline_s: np.ndarray

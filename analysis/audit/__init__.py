@@ -112,7 +112,7 @@ def audit(run: Run) -> Report:
     >>> Replay(RunConfig(policy="fifo", trace="philly", jobs=50, work="recorded")).play().write(Path("fifo"))
     >>> report = audit(load_run("fifo", check=False))
     >>> report.ok, report.checked["gangs are whole"]
-    (True, '66 segments')
+    (True, '78 segments')
     """
     facts = Facts(run)
     checked: dict[str, str] = {}

@@ -168,7 +168,7 @@ def _warnings(names: list[str], teams: list[list[Run]], matches: list[Matched]) 
                      for name, missing, n, share in zip(names, left, counted, shares, strict=True))
     cut = any("window" in run.info and run.followed is None and not run.info["window"]["to_the_end"]
               for team in teams for run in team)
-    todo = "Follow the jobs to their end (--follow), or leave out --to and --cooldown." if cut else \
+    todo = "Follow the jobs to their end (without --clip), or leave out --to and --cooldown." if cut else \
         "Compare runs that go on until all jobs are through, on clusters that can run them all."
     return [f"WARNING: the runs leave unlike shares of their jobs unfinished ({told}). Only jobs that finished under "
             f"all are compared: a run that left many may look better than it is. {todo}"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from analysis.run import Run, RunError
-from analysis.tables import rule, speed_belief
+from analysis.tables import cut_in_words, rule, speed_belief
 
 
 def repetitions(runs: Sequence[Run], different_traces: bool = False) -> tuple[list[list[Run]], list[str]]:
@@ -125,7 +125,14 @@ def _window_s(run: Run) -> tuple[float, float] | None:
 
 
 def measured_when(team: Sequence[Run]) -> list[str]:
-    """The measuring window, in words; nothing where whole runs are compared."""
+    """The measuring window, and what the log cuts off, in words; nothing where all jobs of whole runs are compared."""
+    cut = [text for text in dict.fromkeys(map(cut_in_words, team)) if text]
+    if len(cut) > 1:
+        cut = ["The logs cut off some jobs of each run, which hold GPUs and do not count."]
+    return _window_in_words(team) + cut
+
+
+def _window_in_words(team: Sequence[Run]) -> list[str]:
     windows = {window for window in map(_window_s, team) if window is not None}
     if not windows:
         return []

@@ -104,11 +104,15 @@ def _finish(figure: Figure, axes: Axes) -> None:
 
 
 def still_there(runs: Sequence[Run]) -> str:
-    """How many of the jobs that count had not left, which no distribution shows; empty where all had."""
+    """How many jobs no distribution shows: they had not left, or the log cuts them off; empty where all are shown."""
     counts = [(name, int(in_state(run, "unfinished").sum()), int(run.counted.sum()))
               for name, run in zip(labels(runs), runs, strict=True)]
     parts = [f"{name} {left:,} of {whole:,}" for name, left, whole in counts if left]
-    return f"not drawn, as they had not left (jobs): {', '.join(parts)}" if parts else ""
+    cut = [(name, int((run.asked & run.cut).sum())) for name, run in zip(labels(runs), runs, strict=True)]
+    told = [f"not drawn, as they had not left (jobs): {', '.join(parts)}"] if parts else []
+    if any(count for _, count in cut):
+        told += ["not drawn, as the log cuts them off (jobs): " + ", ".join(f"{name} {n:,}" for name, n in cut if n)]
+    return "; ".join(told)
 
 
 @dataclass(frozen=True)

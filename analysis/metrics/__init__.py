@@ -123,6 +123,7 @@ def _of_jobs(run: Run, job: pd.DataFrame) -> dict[str, float | int | None]:
     met, late, reason = job["deadline_met"].dropna(), lateness_s(run), end_reasons(run)
     return {
         "jobs": int(run.counted.sum()),
+        "jobs_cut": int((run.asked & run.cut).sum()),
         "jobs_finished": int(job["finished"].sum()),
         **{f"jobs_{name}": int(in_state(run, name).sum()) for name in STATES},
         "jobs_censored": int(censored(run).sum()),

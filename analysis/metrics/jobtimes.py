@@ -1,6 +1,7 @@
 """Times of jobs: completion, waiting, slowdown, deadlines. NaN for a job that has no such time.
 
-Only jobs that count do so (`Run.counted`): in a measuring window, those submitted in it. What takes more of them than
+Only jobs that count do so (`Run.counted`): of which the log shows all, and in a measuring window those submitted in it.
+What takes more of them than
 their row of jobs.parquet has is `of_life`: where a window follows its jobs, their whole life.
 """
 
@@ -116,15 +117,16 @@ def bounded_slowdown(run: Run, bound_s: float = SLOWDOWN_BOUND_S) -> np.ndarray:
 
 
 def makespan_s(run: Run) -> float | None:
-    """First submit to the last time at which a job gave back GPUs, in s, of the jobs that count; None where none ran,
-    and in a measuring window that some of them outlast (it would say how long the window is).
+    """First submit to the last time at which a job gave back GPUs, in s, of the jobs submitted in the window, those
+    that the log cuts off, too; None where none ran, and in a measuring window that some of them outlast (it would say
+    how long the window is).
     """
-    if censored(run).any():
+    if outlasting(run).any():
         return None
     seen = whole_life(run)
     job = seen.segment_job
-    end = seen.column("segments", "end_s")[(job >= 0) & seen.counted[job]]
-    return float(end.max() - seen.column("jobs", "submit_s")[seen.counted].min()) if len(end) else None
+    end = seen.column("segments", "end_s")[(job >= 0) & seen.asked[job]]
+    return float(end.max() - seen.column("jobs", "submit_s")[seen.asked].min()) if len(end) else None
 
 
 def lateness_s(run: Run) -> np.ndarray:
@@ -134,8 +136,20 @@ def lateness_s(run: Run) -> np.ndarray:
 
 def censored(run: Run) -> np.ndarray:
     """bool [jobs]: the job counts, and outlasts the measuring window, which does not follow it."""
+    found: np.ndarray = outlasting(run) & run.counted
+    return found
+
+
+def unfinished(run: Run) -> np.ndarray:
+    """bool [jobs]: submitted in the window and unfinished, whether or not the log shows all of it."""
+    found: np.ndarray = pc.equal(run.tables["jobs"]["state"], "unfinished").to_numpy() & run.asked
+    return found
+
+
+def outlasting(run: Run) -> np.ndarray:
+    """bool [jobs]: of these, those that outlast a measuring window, which does not follow them."""
     window = run.info.get("window", {"to_the_end": True})
-    return in_state(run, "unfinished") & (run.followed is None and not window["to_the_end"])
+    return unfinished(run) & (run.followed is None and not window["to_the_end"])
 
 
 def ends_badly(run: Run) -> np.ndarray:
@@ -162,7 +176,7 @@ def deadline_met(run: Run) -> pd.Series:
     """
     deadline = run.column("jobs", "deadline_s")
     missed = run.turned_away | (in_state(run, "unfinished") & (deadline < whole_life(run).window_s[1]))
-    known = ~np.isnan(deadline) & (finished(run) | missed)
+    known = ~np.isnan(deadline) & (finished(run) | missed) & run.counted
     met = pd.array(np.where(known, lateness_s(run) <= 0, False), dtype="boolean")
     met[~known] = pd.NA
     return pd.Series(met)

@@ -43,8 +43,10 @@ ALL_LEVELS = "mean p50 p90 p99 p999"
 MEASURES: dict[str, Measure] = {
     "window_s": Measure("s", "length of the window that is measured", "end − begin; a whole run: first submit to last "
                         "event"),
-    "jobs": Measure("", "jobs that count", "submitted in the window; a whole run: all of the trace"),
-    "jobs_finished": Measure("", "of these, ran to their recorded end", "done + killed + failed"),
+    "jobs": Measure("", "jobs that count", "submitted in the window; a whole run: all of the trace; less those cut"),
+    "jobs_cut": Measure("", "jobs of which the log shows a part: they hold GPUs, and do not count",
+                        "cut = before, after or both"),
+    "jobs_finished": Measure("", "of those that count, ran to their recorded end", "done + killed + failed"),
     "jobs_done": Measure("", "finished, and well as the trace has it", "state = done"),
     "jobs_killed": Measure("", "finished where the trace says that they were killed", "state = killed"),
     "jobs_failed": Measure("", "finished where the trace says that they failed", "state = failed"),
@@ -58,15 +60,15 @@ MEASURES: dict[str, Measure] = {
     **_quantiles("queue", "s", "time waited", "JCT − time in segments", ALL_LEVELS, "queueing time"),
     **_quantiles("slowdown", "", "slowdown", "JCT / duration_s", "mean p50 p99"),
     **_quantiles("bounded_slowdown", "", "bounded slowdown", "max(1, JCT / max(duration_s, 10 s))", "mean p50 p99"),
-    "makespan_s": Measure("s", "first submit to last end of the jobs that count; unknown where a window censors some",
+    "makespan_s": Measure("s", "first submit to last end of the window's jobs; unknown where a window censors some",
                           "max end_s of segments − min submit_s"),
     "capacity_gpu_h": Measure("GPU-h", "GPU time in service", "Σ gpus × (window − time down) − Σ time of GPUs out"),
     "held_gpu_h": Measure("GPU-h", "GPU time held", "Σ gpus × (end_s − begin_s) of segments"),
     "utilisation_share": Measure("share", "GPU time held of that in service", "held / capacity"),
     "partly_free_share": Measure("share", "free GPU time that lies on partly held nodes", "Σ free GPU-s of nodes with "
                                  "0 < held / Σ free GPU-s"),
-    "fragmented_share": Measure("share", "free GPU time of no use, where it is, to a job drawn from those that count "
-                                "and were not rejected",
+    "fragmented_share": Measure("share", "free GPU time of no use, where it is, to a job drawn from those of the "
+                                "window that were not rejected",
                                 "∫ Σ_nodes Σ_m p_m F(m) dt / Σ free GPU-s"),
     "stranded_share": Measure("share", "free GPU time while a job waited that fitted in number, but on no node",
                               "∫ free × [such a job waits] dt / Σ free GPU-s"),
@@ -77,11 +79,11 @@ MEASURES: dict[str, Measure] = {
     "wasted_share": Measure("share", "wasted GPU time of that held", "wasted / held"),
     "unsuccessful_gpu_h": Measure("GPU-h", "GPU time of all jobs that the trace says were killed or failed (not waste)",
                                   "Σ gpu_s of jobs that end as killed or failed in the whole run"),
-    "offered_load": Measure("", "demand of the jobs that count over capacity, with a mean run time for the last to end",
-                            "D / (N (T + D / G))"),
-    "offered_load_span": Measure("", "the same over the time of submissions alone", "D / (N T)"),
-    "modelled_load": Measure("", "the same by modelled speed, as the setting load has it", "D / (W T), W what the "
+    "modelled_load": Measure("", "the load: demand of the jobs that count over what the cluster can do by modelled "
+                             "speed while they come, as the setting load has it", "D / (W T), W what the "
                              "cluster is worth in recorded GPUs"),
+    "offered_load_span": Measure("", "the same as if all GPUs were those that run times were recorded on", "D / (N T)"),
+    "offered_load": Measure("", "the recorded load, with a mean run time for the last to end", "D / (N (T + D / G))"),
     "backlog_gpu_h": Measure("GPU-h", "recorded GPU time of work that was late at the end of T + D / G",
                              "Σ GPUs × max(0, due − done)"),
     "drain_s": Measure("s", "how long after it the jobs that count were on GPUs; unknown while one is unfinished",
@@ -131,9 +133,9 @@ _NAMES = {
     "wasted_lost_gpu_h": "GPU time wasted by lost work",
     "wasted_share": "GPU time wasted of that held",
     "unsuccessful_gpu_h": "GPU time of killed and failed jobs",
-    "offered_load": "offered load (recorded)",
-    "offered_load_span": "offered load of submissions (recorded)",
-    "modelled_load": "offered load (modelled)",
+    "modelled_load": "modelled load",
+    "offered_load_span": "recorded load",
+    "offered_load": "recorded load to the end",
     "drain_s": "drain time",
     "moves": "moves and resizes",
     "rho_worst": "worst finish-time fairness ρ",

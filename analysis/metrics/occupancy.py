@@ -143,16 +143,16 @@ def free_gpu_s(run: Run) -> np.ndarray:
 def fragmented_gpu_s(run: Run) -> np.ndarray:
     """Free GPU time that a job of this trace could not use where it is, in GPU-s, one entry a node.
 
-    The expected fragment of node i is ``sum over jobs m of p_m * F_i(m)``: p_m is one job's part in those that count
-    and allow the node's type; F_i(m) are the free GPUs (shares added up) that are of no use to job m, with slots
-    of share s: all that is free where fewer GPUs have s free than the job has slots, else what is free on GPUs
+    The expected fragment of node i is ``sum over jobs m of p_m * F_i(m)``: p_m is one job's part in those of the
+    window that allow the node's type; F_i(m) are the free GPUs (shares added up) that are of no use to job m, with
+    slots of share s: all that is free where fewer GPUs have s free than the job has slots, else what is free on GPUs
     with less than s. A gang larger than the node is taken to need all of its GPUs. This is the measure of Weng et
     al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX
     ATC 2023, section 3, for GPUs alone (no CPUs or memory), integrated over time.
     """
     lost = np.zeros(len(run.node_type))
     wish, allowed = wishes(run)
-    counts = run.counted & (run.jobs["state"] != "rejected").to_numpy()
+    counts = run.asked & (run.jobs["state"] != "rejected").to_numpy()
     share, slots = run.column("jobs", "gpu_milli"), run.column("jobs", "num_gpus")
     sizes, states = run.column("nodes", "gpus"), _shared(run)
     for milli in np.unique(share[counts]):

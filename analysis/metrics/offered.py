@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis.metrics.jobtimes import gpus_asked, in_state, of_jobs, whole_life
+from analysis.metrics.jobtimes import gpus_asked, of_jobs, unfinished, whole_life
 from analysis.run import Run, wishes
 
 
@@ -31,13 +31,13 @@ def offered_load(run: Run) -> pd.DataFrame:
       least 0; None while any of them is unfinished.
 
     Durations are those recorded in the trace. Rejected jobs and jobs submitted after the run's end ask for nothing; in
-    a measuring window, only the jobs that count ask. A run or measuring window that stops within `window_s` is judged
-    at its end, unless it follows its jobs. The demand of jobs that may run on several types goes to those types so that
-    the highest demand a GPU becomes as low as possible.
+    a measuring window, only the jobs submitted in it ask. Jobs that the log cuts off ask for what it shows of them. A
+    run or measuring window that stops within `window_s` is judged at its end, unless it follows its jobs. The demand of
+    jobs that may run on several types goes to those types so that the highest demand a GPU becomes as low as possible.
     """
-    drained, until_s = not in_state(run, "unfinished").any(), whole_life(run).window_s[1]
+    drained, until_s = not unfinished(run).any(), whole_life(run).window_s[1]
     run = run if run.life is None else run.life[0]  # work lost later stands until then: a window has it cut away
-    counts = ((run.jobs["state"] != "rejected") & (run.jobs["submit_s"] <= until_s)).to_numpy() & run.counted
+    counts = ((run.jobs["state"] != "rejected") & (run.jobs["submit_s"] <= until_s)).to_numpy() & run.asked
     gpus = gpus_asked(run)[counts]
     submit, duration = run.column("jobs", "submit_s")[counts], run.column("jobs", "duration_s")[counts]
     codes, allowed = wishes(run)
@@ -117,10 +117,10 @@ def _share_done(run: Run, stop_s: float) -> np.ndarray:
 
 
 def _last_end_s(run: Run, kind: int | None) -> float:
-    """The last end of jobs that count on one type (None: on any), in s; -inf where none ran there."""
+    """The last end of jobs of the window on one type (None: on any), in s; -inf where none ran there."""
     held = run.held
     job = run.segment_job[held.segment]
-    mine = (job >= 0) & run.counted[job]
+    mine = (job >= 0) & run.asked[job]
     if kind is not None:
         mine &= run.node_type[held.node] == kind
     return float(run.column("segments", "end_s")[held.segment[mine]].max(initial=-np.inf))
@@ -131,7 +131,7 @@ def modelled_load(run: Run) -> float | None:
 
     D and T as in `offered_load`; W is what the cluster is worth on the trace, in GPUs of the kind that durations were
     recorded on: the GPUs of each type times their mean modelled speed (`work.worth_gpus` of `run.json`, from
-    `sim.workload.prepare.worth_gpus`). None where durations are replayed as recorded, all jobs come at once, or the run
+    `sim.workload.at_load.worth_gpus`). None where durations are replayed as recorded, all jobs come at once, or the run
     was made before `run.json` had it.
     """
     worth = run.info.get("work", {}).get("worth_gpus")

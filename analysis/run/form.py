@@ -16,6 +16,7 @@ from analysis.run.facts import Facts, Finding, Violation
 from analysis.run.one_run import Run, explode
 from analysis.run.runjson import settings_typed
 from sim.results.schema import END_REASONS, FILES, MAINTENANCE, STATES, allowed, nullable, within
+from traces.columns import CUTS
 
 
 def values_finite(facts: Facts) -> Finding:
@@ -80,16 +81,18 @@ def _at(table: str, field: pa.Field, row: int, text: str, got: object = None) ->
 def words_known(facts: Facts) -> Finding:
     """Each state, end reason and change by maintenance is one of those that the schema lists."""
     for table, column, known in (
-        ("jobs", "state", STATES), ("segments", "end_reason", END_REASONS), ("nodes", "maintenance", MAINTENANCE),
+        ("jobs", "state", STATES), ("jobs", "cut", (*CUTS, None)), ("segments", "end_reason", END_REASONS),
+        ("nodes", "maintenance", MAINTENANCE),
     ):
         cells = facts.run.tables[table][column].combine_chunks()
         words = cells.flatten() if pa.types.is_list(cells.type) else cells
-        fine = pc.is_in(words, pa.array(known))
+        fine = pc.is_in(words, pa.array(known, words.type))
         if not pc.all(fine, min_count=0).as_py():
             first = pc.index(fine, pa.scalar(False)).as_py()
             row = _row(cells, words, ~fine.to_numpy(zero_copy_only=False))
             where = f"{table}.parquet, column {column!r}, row {row}"
-            found = Violation("unknown word", where=where, got=words[first].as_py(), allowed=", ".join(known))
+            fit = ", ".join(word or "blank" for word in known if word is not None)
+            found = Violation("unknown word", where=where, got=words[first].as_py(), allowed=fit)
             return Finding(len(words), "words", found)
     return Finding(len(facts.state) + len(facts.begin), "words")
 

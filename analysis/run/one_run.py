@@ -99,7 +99,20 @@ class Run:
 
     @cached_property
     def counted(self) -> np.ndarray:
-        """bool [jobs]: jobs that count in what is said of jobs: all, or those submitted in the measuring window.
+        """bool [jobs]: jobs that count in what is said of jobs: those `asked` of which the log shows all (`cut`)."""
+        inside: np.ndarray = self.asked & ~self.cut
+        return inside
+
+    @cached_property
+    def cut(self) -> np.ndarray:
+        """bool [jobs]: the log shows only a part of the job: its run time is a lower bound, or its wait unknown."""
+        begin, end = cut_at(self)
+        either: np.ndarray = begin | end
+        return either
+
+    @cached_property
+    def asked(self) -> np.ndarray:
+        """bool [jobs]: all jobs, or those submitted in the measuring window, whether or not the log shows all of them.
 
         `analysis.measuring_window.windowed` sets the window; other jobs in its tables hold GPUs and wait, no more.
         """
@@ -217,6 +230,14 @@ class Run:
                 rows.append((node, gpu, out_s, back_s))
         frame = pd.DataFrame(rows, columns=["node", "gpu", "down_s", "up_s"])
         return frame.astype({"node": np.int64, "gpu": np.int64, "down_s": np.float64, "up_s": np.float64})
+
+
+def cut_at(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """bool [jobs]: cut off at the begin of the log, and at its end (column `cut`; null in older runs: none is)."""
+    word = run.tables["jobs"]["cut"]
+    begin, end = (pc.fill_null(pc.is_in(word, pa.array(words)), False).to_numpy()
+                  for words in (("before", "both"), ("after", "both")))
+    return begin, end
 
 
 def explode(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

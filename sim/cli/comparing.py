@@ -38,7 +38,7 @@ def compare(
     to: To = None,
     warmup: Warmup = None,
     cooldown: Cooldown = None,
-    follow: Follow = False,
+    follow: Follow = None,
     different_traces: Annotated[bool, typer.Option(
         "--different-traces", help="Pair jobs by id though traces differ.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,

@@ -199,6 +199,7 @@ def needs(policy: type[Policy]) -> str:
     """What a policy needs of a run, in words."""
     parts = [
         "believed run times (--estimate)" if policy.needs_estimates else "",
+        "recorded waits (wait_s of the trace)" if policy.needs_starts else "",
         "modelled speeds (--work iterations)" if policy.needs_performance else "",
         "believed throughputs (--speed-belief)" if policy.needs_throughput else "",
         *(f"trace column {name}" for name in policy.needs_columns),

@@ -30,7 +30,7 @@ def figures(
     to: To = None,
     warmup: Warmup = None,
     cooldown: Cooldown = None,
-    follow: Follow = False,
+    follow: Follow = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:
     """Draw the figures of runs: JCT, queueing, fairness, GPUs held and queue over time, cost, and who ran where.

@@ -23,7 +23,7 @@ TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help=TRACE)]
 ClusterOption = Annotated[str | None, typer.Option(help=f"Cluster that it is meant for. {CLUSTER}")]
 
 RECIPE = ("trace", "format", "read", "gpu_types", "submitted_from", "submitted_to", "status", "vc", "user", "gangs",
-          "skip", "jobs", "assign", "assign_with", "seed", "load", "load_by", "cluster")
+          "skip", "jobs", "assign", "assign_with", "seed", "load", "load_by", "load_rule", "reference", "cluster")
 """Settings that say how a trace is made; those that have their default are left out of a description."""
 
 
@@ -31,16 +31,17 @@ def _trace(trace: str, cluster: str | None, which: dict[str, Any]) -> tuple[Trac
     """The jobs that were asked for, the cluster that they are meant for, and the settings that say so."""
     from sim.cluster.clusterfiles import load_cluster
     from sim.settings.config import ConfigError, load_config
-    from sim.workload.prepare import read_trace, scaled
+    from sim.workload.prepare import made_ready, resolved
 
     config = load_config(None, {"trace": trace, "cluster": cluster, **which})
     if config.load is not None and cluster is None:
         raise ConfigError("a load without a cluster", where="command line, --load", got=config.load,
                           todo="Name the cluster with --cluster.")
+    load = config.load  # where none is asked for, a trace that is looked at has that of its log
+    config = resolved(config).model_copy(update={"load": load})
     spec = load_cluster(cluster) if cluster is not None else None
     with console.reading(Path(trace)):
-        content = read_trace(config)
-    return (content if spec is None else scaled(content, config, spec.num_gpus)), spec, config
+        return made_ready(config, spec), spec, config
 
 
 @reads_a_trace
@@ -59,7 +60,7 @@ def describe(
       hetsim trace describe mine.csv --map submit=submit_time:ms,duration=run_time:min,gpus=num_gpus,zone=Asia/Shanghai
       hetsim trace describe pai --jobs 20000 --json
     """
-    from sim.workload.prepare import gpus_by_type
+    from sim.workload.prepare import gpus_by_type, modelled_load
     from traces.study.describe import describe as summarise
     from traces.study.summary import as_text
 
@@ -67,8 +68,10 @@ def describe(
         from analysis.figures.tracefigure import check_ending
 
         check_ending(picture)
-    content, spec, _ = _trace(trace, cluster, which)
+    content, spec, config = _trace(trace, cluster, which)
     summary = summarise(content, None if spec is None else gpus_by_type(spec))
+    if spec is not None:
+        summary["load"]["modelled"] = modelled_load(content, config, spec)
     if picture is not None:
         from analysis.figures.tracefigure import draw
 
@@ -152,9 +155,8 @@ def convert(
 
 
 def _recipe(config: RunConfig, cluster: str | None) -> dict[str, Any]:
-    """What makes the trace again: settings that were given, and the seed and the number of generated jobs."""
+    """What makes the trace again: settings that were given, the seed, and of a load how it was reached."""
     from sim.settings.config import load_config
-    from sim.workload.prepare import DEFAULT_JOBS
     from traces.synthetic.generate import GENERATORS
 
     plain = load_config()
@@ -162,8 +164,8 @@ def _recipe(config: RunConfig, cluster: str | None) -> dict[str, Any]:
     recipe |= {"trace": config.trace, "seed": config.seed}
     recipe.pop("cluster", None)
     if config.trace in GENERATORS:
-        recipe["jobs"] = config.jobs or DEFAULT_JOBS
-    return recipe if config.load is None else recipe | {"cluster": cluster}
+        recipe["load_by"] = config.load_by
+    return recipe if config.load is None else recipe | {"cluster": cluster, "load_rule": config.load_rule}
 
 
 def again(
@@ -193,7 +195,9 @@ def again(
         check_ending(to)
         for file in (to, sidecar(to)):
             refuse_existing(file, force)
-    which = {name: value for name, value in recipe.items() if name not in ("trace", "cluster")}
+    # What a description did not say yet when it was written: loads were recorded ones, and arrivals were stretched.
+    which = {"load_by": "compress", "load_rule": "recorded"}
+    which |= {name: value for name, value in recipe.items() if name not in ("trace", "cluster")}
     beside = description.parent / recipe["trace"]
     if beside.exists() and not Path(recipe["trace"]).exists():  # called from another folder than it was made in
         recipe = recipe | {"trace": str(beside)}
@@ -231,17 +235,17 @@ def compare(
       hetsim trace compare venus.parquet saturn.parquet --json
       hetsim trace compare jobs.csv philly --map submit=submit_time:ms,duration=run_time:min,gpus=num_gpus
     """
-    from sim.workload.prepare import DEFAULT_JOBS
+    from sim.workload.at_load import DEFAULT_JOBS
     from traces.study.distances import as_text
     from traces.study.distances import compare as distances
-    from traces.synthetic.generate import GENERATORS
+    from traces.synthetic.generate import GENERATORS, generate
 
     found: dict[str, Trace] = {}
     maps = {other: other_map, one: map} if one != other else {one: map or other_map}
     for name in sorted((one, other), key=lambda name: name in GENERATORS):  # files first: they say how many jobs
         taken = jobs or next((len(trace) for trace in found.values()), DEFAULT_JOBS)
-        made = {"jobs": taken, "seed": seed} if name in GENERATORS else {}
-        found[name] = _trace(name, None, made | mapping(maps[name], {}))[0]
+        made = name in GENERATORS
+        found[name] = generate(name, taken, seed) if made else _trace(name, None, mapping(maps[name], {}))[0]
     apart = distances(found[one], found[other])
     if json:
         console.show_json(apart)

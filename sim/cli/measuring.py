@@ -29,7 +29,7 @@ def metrics(
     to: To = None,
     warmup: Warmup = None,
     cooldown: Cooldown = None,
-    follow: Follow = False,
+    follow: Follow = None,
     by: Annotated[str | None, typer.Option(help="Instead a row for each user, vc, gpu_type or job.")] = None,
     fairness: Annotated[str | None, typer.Option(
         metavar="N", help="Jobs that share the cluster in finish-time fairness: their 'mean' over a job's life, at its "

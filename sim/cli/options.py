@@ -11,7 +11,7 @@ FORMAT = "Format of the trace file; left out: told from its content."
 MAP = "Columns of a log of one's own: submit=COLUMN:UNIT,duration=COLUMN:UNIT,gpus=COLUMN,…, or a TOML file " \
     "(docs/traces.md)."
 CLUSTER = "Preset, TOML file, or shorthand such as v100:8x4+t4:2x8."
-JOBS = "Only the first so many jobs.  [generated: 5000; file: all]"
+JOBS = "Only the first so many jobs.  [generated: those of a month, at a load up to 5000; file: all]"
 OptimizerOption = Annotated[
     str,
     typer.Option("--optimizer", metavar="NAME or BYTES", help="What is kept of a parameter: adam (16 bytes), "

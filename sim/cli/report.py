@@ -21,7 +21,7 @@ def report(
     to: To = None,
     warmup: Warmup = None,
     cooldown: Cooldown = None,
-    follow: Follow = False,
+    follow: Follow = None,
 ) -> None:
     """Write one HTML page of runs: numbers, comparison, charts, all jobs, the slowest ones explained, settings.
 

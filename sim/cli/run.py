@@ -137,6 +137,7 @@ def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResul
 
 def _without_effect(config: RunConfig, replay: Replay) -> list[str]:
     """Settings that were given and change nothing in this run."""
+    from sim.workload.prepare import resolved
     from traces.synthetic.generate import GENERATORS
 
     policy, several = replay.policy, len(replay.cluster.types) > 1
@@ -169,7 +170,7 @@ def _without_effect(config: RunConfig, replay: Replay) -> list[str]:
         found += [f"engine.{name} has no effect without engine.mtbf_h: no node fails"
                   for name in ("repair_h", "checkpoint_interval_s")
                   if name in engine.model_fields_set and not (files and name == "checkpoint_interval_s")]
-    if files and config.load is not None and config.load_by == "compress":
+    if files and config.load is not None and resolved(config).load_by == "compress":
         named = " and ".join(f"engine.{name}" for name in files)
         found.append(f"load stretches the times of jobs, not those of {named}")
     return found
@@ -187,18 +188,20 @@ def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
     load = load_by_type(trace, gpus_by_type(cluster))
     arrivals_s = float(trace.submit_s[-1] - trace.submit_s[0])
     days = arrivals_s / 86_400
-    lines = [f"{len(trace):,} jobs of {trace.provenance.source} over {days:,.1f} days on {cluster.name} "
-             f"({cluster.num_gpus:,} GPUs); load {load['total']:.2f} by recorded durations"]
+    where = (f"{len(trace):,} jobs of {trace.provenance.source} over {days:,.1f} days on {cluster.name} "
+             f"({cluster.num_gpus:,} GPUs)")
+    lines = [f"{where}; recorded load {load['total']:.2f}"]
     # Where few jobs come within a run time of each other, a load above 1 is no queue that grows.
     mean_run_s = np.average(trace.duration_s, weights=trace.num_gpus * trace.gpu_milli)
     settled = arrivals_s / (arrivals_s + mean_run_s) if arrivals_s > 0 else 1.0
-    lines += [f"load {value:.2f} on {name}, above 1: more is asked for than it can do, queues grow"
+    lines += [f"recorded load {value:.2f} on {name}, above 1: more is asked for than it can do, queues grow"
               for name, value in load["by_type"].items() if value * settled > 1]
     if workload.performance is not None:
         by_speed = load["total"] * cluster.num_gpus / workload.worth_gpus
-        lines[0] += f", {by_speed:.2f} by modelled speed (it is worth {workload.worth_gpus:,.1f} reference GPUs)"
+        lines[0] = f"{where}; modelled load {by_speed:.2f}, recorded load {load['total']:.2f} (it is worth " \
+            f"{workload.worth_gpus:,.1f} reference GPUs)"
         if by_speed * settled > 1 and len(lines) == 1:
-            lines.append(f"load {by_speed:.2f} by modelled speed, above 1: queues grow")
+            lines.append(f"modelled load {by_speed:.2f}, above 1: queues grow")
     lacking = load["gpu_hours_without_type"]
     lines += [f"{lacking:,.1f} GPU-hours ask for GPU types that {cluster.name} lacks"] if lacking > 0 else []
     if options := {name: value for name, value in trace.provenance.options.items() if value != ""}:

@@ -47,10 +47,14 @@ OPTIONS: dict[str, Any] = {
         "[run of a generated trace: 0.7; else as it is]")],
     "load_by": Annotated[str | None, typer.Option(
         "--load-by", help="How: 'compress' stretches arrivals, 'thin' leaves out jobs by a hash of their ids, 'repeat' "
-        "lays the trace over itself.  [compress]")],
+        "lays the trace over itself.  [a generated trace: thin; else compress]")],
+    "load_rule": Annotated[str | None, typer.Option(
+        "--load-rule", help="Which load: 'modelled' (GPUs as fast as they are modelled) or 'recorded' (all as fast as "
+        "those on which run times were recorded).  [modelled]")],
 }
 
-_FLAGS = {"submitted_from": "--from", "submitted_to": "--to", "load_by": "--load-by", "assign_with": "--assign-with",
+_FLAGS = {"submitted_from": "--from", "submitted_to": "--to", "load_by": "--load-by", "load_rule": "--load-rule",
+          "assign_with": "--assign-with",
           "gpu_types": "--gpu-type"}
 #: Settings that are tables, given as NAME=VALUE.
 _TABLES = ("read", "gpu_types", "assign_with")

@@ -1,6 +1,6 @@
 """The options of a measuring window, the same for all that measures runs: --from, --to, --warmup, --cooldown, --follow.
 
-A command takes the five as parameters, each None by default (--follow: False), and calls ``measured(load_runs(runs),
+A command takes the five as parameters, each None by default, and calls ``measured(load_runs(runs),
 from_, to, warmup, cooldown, follow)``.
 """
 
@@ -25,25 +25,27 @@ Warmup = Annotated[str | None, typer.Option(
     "--warmup", metavar="LENGTH", help="Leave out so much after the first submission: 10%, 1d, 3600.  [none]")]
 Cooldown = Annotated[str | None, typer.Option(
     "--cooldown", metavar="LENGTH", help="Leave out what is later than so long before the last submission.  [none]")]
-Follow = Annotated[bool, typer.Option(
-    "--follow", help="See jobs submitted in the window to their end, also beyond it: times of jobs, their states and "
-    "deadlines are then of all of them. GPU time, cost and energy still end with the window.")]
+Follow = Annotated[bool | None, typer.Option(
+    "--follow/--clip", help="See jobs submitted in the window to their end, also beyond it: times of jobs, states and "
+    "deadlines are then of all of them; or clip them at its end, where the JCT of those that had not left is "
+    "unknown. GPU time, cost and energy end with the window either way.  [follow]")]
 
 
 def measured(
     runs: Sequence[Run], from_: str | None, to: str | None, warmup: str | None, cooldown: str | None,
-    follow: bool = False,
+    follow: bool | None = None,
 ) -> list[Run]:
     """The runs, each in the window that the options ask for (`analysis.measuring_window.asked`).
 
     Raises
     ------
     HetsimError
-        No such window; --follow without one.
+        No such window; --follow or --clip without one.
     """
     from analysis.measuring_window import asked
 
-    if follow and all(word is None for word in (from_, to, warmup, cooldown)):
-        raise HetsimError("--follow sees the jobs of a window to their end, and there is no window", where="--follow",
-                          todo="Say where it ends, with --to or --cooldown, or leave out --follow.")
-    return [asked(run, from_, to, warmup, cooldown, follow) for run in runs]
+    flag = "--clip" if follow is False else "--follow"
+    if follow is not None and all(word is None for word in (from_, to, warmup, cooldown)):
+        raise HetsimError(f"{flag} is of the jobs that outlast a window, and there is no window", where=flag,
+                          todo=f"Say where it ends, with --to or --cooldown, or leave out {flag}.")
+    return [asked(run, from_, to, warmup, cooldown, follow is not False) for run in runs]

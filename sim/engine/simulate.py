@@ -71,7 +71,7 @@ def simulate(
     truth : how much work each job has and how fast it does it (`sim.workload.progress`).
     performance : the belief about speed, for policies that plan or read throughputs; `speed_belief` names its kind.
     estimate_s : believed run times (s on the reference gang), for policies that read them; `estimate` names their kind.
-    worth_gpus : what the cluster is worth on the trace (`sim.workload.prepare.worth_gpus`), to keep in run.json where
+    worth_gpus : what the cluster is worth on the trace (`sim.workload.at_load.worth_gpus`), to keep in run.json where
         known.
     settings : further settings to keep in run.json.
     on_progress : called now and then with (jobs that have left, simulated time).

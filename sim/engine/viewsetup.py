@@ -78,6 +78,7 @@ def make_view(
         ) if policy.needs_throughput else None,
         reference_rate=truth.reference_rate if policy.needs_throughput else None,
         tenants=None if tenants is None else tenants.reading(),
+        recorded_start_s=trace.submit_s + np.nan_to_num(trace.wait_s) if policy.needs_starts else None,
     )  # fmt: skip
     view.keep(happened=policy.reads_happened, time_by_type=policy.reads_time_by_type, memory=policy.shares_gpus)
     if policy.knows_maintenance:
@@ -140,6 +141,9 @@ def _check_needs(
         )
     if policy.needs_throughput and performance is None and truth.mode == "iterations":
         raise PolicyError("the policy needs throughputs, and this run gives no belief of speed", where=where)
+    if policy.needs_starts and np.isnan(trace.wait_s).all():
+        raise PolicyError("the policy starts jobs when the log did, and this trace records no waits", where=where,
+                          todo="Give wait_s, or take another policy.")
     if policy.needs_estimates and estimate_s is None:
         raise PolicyError("the policy needs run-time estimates, and this run gives none", where=where)
 

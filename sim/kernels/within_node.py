@@ -106,39 +106,56 @@ def nearest(node, first, past, level, count, milli, worker, free, shape):
 
 @jit
 def _take_near(node, first, past, level, count, worker, state, shape, out, at):
-    """Take idle GPUs of first:past, which the first `level` links divide into groups."""
+    """Take idle GPUs of first:past, which the first `level` links divide into groups.
+
+    What is still to take stands on a stack of such questions, and of each the link by which it is split (-1: not known
+    yet): Numba keeps no kernel that calls itself.
+    """
     free = state[0]
-    if level == 0:
-        for g in range(first, past):
-            if count > 0 and free[g] == 1000:
-                take_one(g, 1000, state, shape)
-                out[at] = g
-                at += 1
-                count -= 1
-        return at
-    a, b, link = nearest(node, first, past, level, count, 1000, worker, free, shape)
-    if link < level:
-        return _take_near(node, a, b, link, count, worker, state, shape, out, at)
     node_first, node_type, _, _, groups = shape
     base, sizes = np.int64(node_first[node]), groups[node_type[node]]
-    split = min(_worker_link(base, first, past, level, count, worker, sizes, free), level - 1)
-    while count > 0:
-        a, b, link = nearest(node, first, past, split + 1, count, 1000, worker, free, shape)
-        if link <= split:
-            return _take_near(node, a, b, link, count, worker, state, shape, out, at)
+    stack, depth = np.empty((3 * (level + 2), 6), dtype=np.int64), 0
+    depth = _push(stack, depth, first, past, level, count, worker, -1)
+    while depth > 0:
+        depth -= 1
+        first, past, level, count, worker, split = stack[depth]
+        if count == 0:
+            continue
+        if level == 0:
+            for g in range(first, past):
+                if count > 0 and free[g] == 1000:
+                    take_one(g, 1000, state, shape)
+                    out[at] = g
+                    at += 1
+                    count -= 1
+            continue
+        a, b, link = nearest(node, first, past, level if split < 0 else split + 1, count, 1000, worker, free, shape)
+        if split < 0 and link == level:
+            split = min(_worker_link(base, first, past, level, count, worker, sizes, free), level - 1)
+            a, b, link = nearest(node, first, past, split + 1, count, 1000, worker, free, shape)
+        if link <= split or split < 0:
+            depth = _push(stack, depth, a, b, link, count, worker, -1)
+            continue
         part, room = np.int64(0), np.int64(0)
         for c, d in _parts(base, first, past, sizes[split]):
             here = _room(c, d, 1000, free)
             whole = here - here % worker
             if whole > part or (whole == part > 0 and here < room):
                 a, b, part, room = c, d, whole, here
+        rest = count - (part if part > 0 else min(worker, count))
+        depth = _push(stack, depth, first, past, level, rest, worker, split)
         if part > 0:
-            at = _take_near(node, a, b, split, part, worker, state, shape, out, at)
+            depth = _push(stack, depth, a, b, split, part, worker, -1)
         else:  # a worker that no group holds
-            part = min(worker, count)
-            at = _take_near(node, first, past, level, part, np.int64(1), state, shape, out, at)
-        count -= part
+            depth = _push(stack, depth, first, past, level, count - rest, np.int64(1), -1)
     return at
+
+
+@jit
+def _push(stack, depth, first, past, level, count, worker, split):
+    stack[depth, 0], stack[depth, 1], stack[depth, 2] = first, past, level
+    stack[depth, 3], stack[depth, 4], stack[depth, 5] = count, worker, split
+    return depth + 1
 
 
 @jit

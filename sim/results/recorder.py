@@ -215,6 +215,7 @@ def jobs_table(
                     "model",
                     "batch_size",
                     "duration_s",
+                    "cut",
                 )
             },
             "deadline_s": pa.array(trace.deadline_s, pa.float64(), from_pandas=True),

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from traces.columns import MAX_TIME_S
 
-SCHEMA_VERSION = "4"
+SCHEMA_VERSION = "5"
 #: Versions that are read: columns that a later one added are null in what an earlier one wrote.
-READABLE = ("2", "3", SCHEMA_VERSION)
+READABLE = ("2", "3", "4", SCHEMA_VERSION)
 
 
 def _field(
@@ -126,6 +126,8 @@ JOBS = _schema(
     _field("model", _TEXT, "model that the job trains; empty: unknown"),
     _field("batch_size", _I4, "global batch; 0: unknown", "samples", within=_COUNT),
     _field("duration_s", _F8, "recorded run time in the trace", "s", within=_SPAN),
+    _field("cut", _TEXT, "what the log does not show of it, so that it holds GPUs and is counted apart: before, after "
+           "its begin and end, both; empty or null: nothing", since="5", null=True),
     _field("deadline_s", _F8, "when it should have ended; null: it has no deadline", "s", since="3",
            within=_TIME, null=True),
     _field("priority", _F8, "weight of the job in the trace: a larger one matters more", since="3",

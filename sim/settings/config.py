@@ -147,7 +147,8 @@ class RunConfig(Settings):
         "fastest", "GPU type that a policy blind to speed tries first: the fastest by the model, the cheapest an hour, "
         "as the cluster is written (listed), or one order for the run by seed (random)")
     jobs: int | None = setting(
-        None, "use the first so many jobs of the trace; left out: all", unit="jobs", ge=1)
+        None, "use the first so many jobs of the trace; left out: all (of a generated one: a month's, at a load up to "
+        "5,000)", unit="jobs", ge=1)
     skip: int = setting(
         0, "leave out the first so many jobs of a trace file, before jobs are counted", unit="jobs", ge=0)
     seed: int = setting(0, "seed of all random numbers", allowed="an integer from 0 to 2**63 - 1", ge=0, lt=2**63)
@@ -156,7 +157,10 @@ class RunConfig(Settings):
         gt=0, le=1000)
     load_by: Literal["compress", "thin", "repeat"] = setting(
         "compress", "how: arrivals stretched (compress), jobs left out by a hash of their ids (thin), or the trace "
-        "laid over itself (repeat)")
+        "laid over itself (repeat); left out: thin for a generated trace, else compress")
+    load_rule: Literal["modelled", "recorded"] = setting(
+        "modelled", "which load is meant: by modelled speed (modelled), or as if all GPUs were those that run times "
+        "were recorded on (recorded); where work = recorded they are one")
     out: str | None = setting(None, "folder of the results; left out: a new one in runs/", min_length=1)
     work: Literal["iterations", "recorded"] = setting(
         "iterations", "what a job must do: iterations of a model, as fast as its GPUs allow (iterations), "

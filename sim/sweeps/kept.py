@@ -6,6 +6,7 @@ import socket
 from collections import OrderedDict
 
 from sim.settings.config import RunConfig
+from sim.workload.at_load import own_clock
 from sim.workload.prepare import whole_trace
 from traces.errors import HetsimError
 from traces.synthetic.generate import GENERATORS
@@ -21,7 +22,9 @@ class SweepError(HetsimError):
 
 def whole(config: RunConfig) -> tuple[object, ...]:
     """What a trace before its jobs are selected is made of."""
-    made = (config.jobs, config.seed) if config.trace in GENERATORS else (config.format,)
+    made: tuple[object, ...] = (config.format,)
+    if config.trace in GENERATORS:
+        made = (config.seed, "month") if own_clock(config) else (config.seed, config.jobs)
     return (config.trace, *made, tuple(sorted(config.read.items())))
 
 

@@ -37,7 +37,7 @@ class _Kept(Settings):
     """What is kept of each run."""
 
     tables: list[str] = setting(["jobs"], "tables of each run that are kept", allowed=", ".join(TABLES))
-    follow: bool = setting(False, "see the jobs that were submitted in the measuring window to their end")
+    follow: bool = setting(True, "see the jobs that were submitted in the measuring window to their end")
 
 
 def _word(given: Any) -> Any:
@@ -114,8 +114,10 @@ def read_file(path: str | Path) -> SweepFile:
 
 def _window(results: Any, where: str) -> dict[str, Any]:
     """The window in the words of `analysis.measuring_window.asked`; whether a run has it is known once it is played."""
-    words: dict[str, Any] = {name: given for name in WINDOW if (given := getattr(results, name))}
-    if list(words) == ["follow"]:
+    words: dict[str, Any] = {name: given for name in WINDOW[:-1] if (given := getattr(results, name))}
+    if words:
+        words["follow"] = results.follow
+    elif "follow" in results.model_fields_set:
         raise ConfigError("follow without a measuring window", where=f"{where}.follow",
                           todo="Name one: from, to, warmup or cooldown.")
     try:

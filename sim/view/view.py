@@ -80,6 +80,7 @@ class View:
         throughput: Throughput | None = None,
         reference_rate: np.ndarray | None = None,
         tenants: Tenants | None = None,
+        recorded_start_s: np.ndarray | None = None,
     ) -> None:
         n = len(jobs)
         self.now_s = -np.inf
@@ -87,7 +88,7 @@ class View:
         self.free_milli, self.idle, self.type_idle = ledger.free_milli, ledger.idle, ledger.type_idle
         self.performance = performance
         self.preemption_overhead_s = preemption_overhead_s
-        self._estimate_s, self._tenants = estimate_s, tenants
+        self._estimate_s, self._tenants, self._recorded_start_s = estimate_s, tenants, recorded_start_s
         self._throughput = throughput
         self._reference_rate = np.empty(0) if reference_rate is None else reference_rate
         self.announced: list[Window] | None = None
@@ -163,6 +164,11 @@ class View:
     @property
     def estimate_s(self) -> np.ndarray:
         return _declared(self._estimate_s, "run-time estimates", "needs_estimates")
+
+    @property
+    def recorded_start_s(self) -> np.ndarray:
+        """float64 [jobs]: when the log started each job; its submission where it does not say."""
+        return _declared(self._recorded_start_s, "recorded starts", "needs_starts")
 
     @property
     def happened(self) -> Happened:

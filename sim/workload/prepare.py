@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,19 @@ from sim.performance.calibration import named_calibration
 from sim.performance.optimizer import named_optimizer
 from sim.performance.tables import SOURCES, load_table
 from sim.settings.config import ConfigError, RunConfig, list_settings
+from sim.workload.at_load import DEFAULT_JOBS, Whole, brought, mean_worth, own_clock, worth_by_job
 from sim.workload.calibrations import default_calibration
 from sim.workload.progress import Modelled, Recorded, Truth, reference_layout
 from traces.assign import ModelChoice, assign
 from traces.errors import TraceError, did_you_mean
-from traces.load import file_hash, load_trace, scale_load
+from traces.load import file_hash, load_trace, offered_load
 from traces.recipes import assign_recipe
 from traces.select import Selection
 from traces.synthetic.generate import GENERATORS, generate
+from traces.synthetic.month import month
 from traces.trace import Trace
 
-DEFAULT_JOBS, DEFAULT_LOAD = 5_000, 0.7
+DEFAULT_LOAD = 0.7
 """Of the built-in traces; a file is taken whole and at the times that it has."""
 
 #: GPU type on which the durations of a generated trace were recorded, where it is not that of all others.
@@ -62,18 +63,21 @@ class Workload:
 
 
 def resolved(config: RunConfig) -> RunConfig:
-    """Fill in what a built-in trace is given where the user said nothing: 5,000 jobs, a load of 0.7, and a cluster
-    that has the GPU types that its jobs ask for. Acme's durations were recorded on A100-80, all others' on V100; its
-    code is taken to be optimized, theirs not (`calibrations`)."""
+    """Fill in what a built-in trace is given where the user said nothing: a load of 0.7, to which a month of the log
+    is thinned (where its arrivals are to be stretched instead, 5,000 jobs), and a cluster that has the GPU types that
+    its jobs ask for. Acme's durations were recorded on A100-80, all others' on V100; its code is taken to be optimized,
+    theirs not (`calibrations`). Where durations are replayed as recorded, the load is the recorded one."""
+    config = config if config.work != "recorded" else config.model_copy(update={"load_rule": "recorded"})
     if config.trace not in GENERATORS:
         return config
+    load_by = config.load_by if "load_by" in config.model_fields_set else "thin"
+    jobs = config.jobs if load_by == "thin" else config.jobs or DEFAULT_JOBS
     load = DEFAULT_LOAD if config.load is None and config.jobs != 1 else config.load
     cluster = config.cluster if "cluster" in config.model_fields_set else DEFAULT_CLUSTER[config.trace]
     told = "reference" in config.model_fields_set or config.work == "recorded"
     reference = config.reference if told else DEFAULT_REFERENCE.get(config.trace, config.reference)
-    return config.model_copy(update={
-        "jobs": config.jobs or DEFAULT_JOBS, "load": load, "cluster": cluster, "reference": reference,
-        "calibration": default_calibration(config)})
+    found = {"jobs": jobs, "load": load, "load_by": load_by, "cluster": cluster, "reference": reference}
+    return config.model_copy(update={**found, "calibration": default_calibration(config)})
 
 
 def setting_of(config: RunConfig, name: str) -> Any:
@@ -121,7 +125,7 @@ def check_files(config: RunConfig) -> None:
                                   allowed="a file", todo="Write what it gives to a file first.")
 
 
-def read_trace(config: RunConfig, whole: Callable[[RunConfig], Trace] | None = None) -> Trace:
+def read_trace(config: RunConfig, whole: Whole | None = None) -> Trace:
     """The jobs that were asked for, of the trace that was named (generated, or read from a file), with what a recipe
     adds to them. `whole` reads the trace before jobs are selected (`whole_trace`; who makes many runs keeps it).
 
@@ -147,7 +151,7 @@ def read_trace(config: RunConfig, whole: Callable[[RunConfig], Trace] | None = N
 
 
 def selection(config: RunConfig) -> Selection:
-    """Which jobs of the whole trace were asked for (a generated one has as many as were asked for)."""
+    """Which jobs of the whole trace were asked for (of a generated one, whatever their number: see `at_load`)."""
     return Selection(
         gpu_types=config.gpu_types,
         submitted_from=config.submitted_from, submitted_to=config.submitted_to, status=tuple(config.status),
@@ -168,18 +172,13 @@ def whole_trace(config: RunConfig) -> Trace:
         if name not in known:
             raise TraceError(f"the generated trace {config.trace!r} has no such option", where="run.read", got=name,
                              allowed=", ".join(known) or "none", todo=did_you_mean(name, known))
+    if own_clock(config):
+        return month(config.trace, config.seed, config.read)
     return generate(config.trace, config.jobs or DEFAULT_JOBS, config.seed, **config.read)
 
 
-def scaled(trace: Trace, config: RunConfig, worth_gpus: float) -> Trace:
-    """The trace at the load that was asked for, on a cluster that is worth so many GPUs of the recorded kind."""
-    if config.load is None:
-        return trace
-    return scale_load(trace, worth_gpus, config.load, config.load_by, config.seed)
-
-
 def prepare(
-    config: RunConfig, cluster: ClusterSpec, whole: Callable[[RunConfig], Trace] | None = None
+    config: RunConfig, cluster: ClusterSpec, whole: Whole | None = None
 ) -> Workload:
     """Read the trace, bring it to the load asked for, and turn its durations into work by `config.work`.
 
@@ -188,20 +187,21 @@ def prepare(
     HetsimError
         A trace that cannot be used as asked.
     """
-    trace = read_trace(config, whole)
     if config.work == "recorded":
-        worth = float(cluster.num_gpus)
-        trace = scaled(trace, config, worth)
+        trace, worth = brought(config, lambda read: _alike(read_trace(config, read), cluster), whole, cluster.num_gpus)
         return Workload(trace, Recorded(trace, cluster), None, worth)
     table = None if config.measured is None else load_table(config.measured, config.measured_gaps)
     performance = Performance(links=cluster.links, table=table, calibration=named_calibration(config.calibration),
                               optimizer=config.optimizer)
     reference = gpu_type(config.reference)
-    trace = with_models(trace, performance, reference, config.seed)
-    if table is not None:
-        with_measured(trace, table, cluster, reference)  # refuses what cannot be judged by its worth either
-    worth = worth_gpus(trace, cluster, performance, reference)
-    trace = scaled(trace, config, worth)
+
+    def ready(read: Whole | None) -> tuple[Trace, np.ndarray]:
+        trace = with_models(read_trace(config, read), performance, reference, config.seed)
+        if table is not None:
+            with_measured(trace, table, cluster, reference)  # refuses what cannot be judged by its worth either
+        return trace, worth_by_job(trace, cluster, performance, reference)
+
+    trace, worth = brought(config, ready, whole, cluster.num_gpus)
     impossible: dict[int, str] = {}
     if table is not None:
         trace, impossible = with_measured(trace, table, cluster, reference)
@@ -210,6 +210,39 @@ def prepare(
     if table is not None:
         truth.rule += f"; models of {Path(table.source).name} at the rates measured there"
     return Workload(trace, truth, performance, worth)
+
+
+def made_ready(config: RunConfig, cluster: ClusterSpec | None) -> Trace:
+    """The trace that a run would replay. Brought to a modelled load it has the models of its jobs, on which that hangs;
+    without a load it is as it was read, since nothing hangs on them.
+
+    Raises
+    ------
+    HetsimError
+        See `prepare`.
+    """
+    if config.load is None or cluster is None:
+        return brought(config, lambda read: _alike(read_trace(config, read), cluster), None, 1)[0]
+    if config.load_rule == "modelled":
+        trace = prepare(config, cluster).trace
+        note = (f"load by modelled speed: with the models of seed {config.seed}, run times taken as those on "
+                f"{config.reference} (a run of this file: --reference {config.reference})")
+        return _noted(trace, note)
+    return brought(config, lambda read: _alike(read_trace(config, read), cluster), None, cluster.num_gpus)[0]
+
+
+def modelled_load(trace: Trace, config: RunConfig, cluster: ClusterSpec) -> float:
+    """Load of a trace by modelled speed, with the models and on the reference type that a run would take."""
+    performance = Performance(links=cluster.links, calibration=named_calibration(config.calibration))
+    reference = gpu_type(resolved(config).reference)
+    trace = with_models(trace, performance, reference, config.seed)
+    worth = worth_by_job(trace, cluster, performance, reference)
+    return offered_load(trace, mean_worth(trace, worth, cluster.num_gpus))
+
+
+def _alike(trace: Trace, cluster: ClusterSpec | None) -> tuple[Trace, np.ndarray]:
+    """A trace whose durations are the same on all GPUs of a cluster: it is worth its GPUs on each job."""
+    return trace, np.full(len(trace), 1.0 if cluster is None else float(cluster.num_gpus))
 
 
 def with_measured(
@@ -293,33 +326,6 @@ def _told(
     return found, why
 
 
-def worth_gpus(trace: Trace, cluster: ClusterSpec, performance: Performance, reference: GpuType) -> float:
-    """What a cluster can do on a trace, in GPUs of the reference type: sum over types of GPUs × mean relative speed.
-
-    The speed of a type is that of the gangs asked for, data-parallel on 8-GPU nodes, against the reference type (0
-    where their memory does not fit), averaged over the trace by recorded GPU time. Without it a load of 0.7 on a
-    cluster of old GPUs would be an overload that no number shows.
-    """
-    gpu_s = trace.duration_s * trace.num_gpus * trace.gpu_milli
-    classes: dict[tuple[str, int, int], float] = {}
-    columns = zip(trace.model.tolist(), trace.batch_size.tolist(), trace.num_gpus.tolist(), strict=True)
-    for key, share in zip(columns, gpu_s.tolist(), strict=True):
-        classes[key] = classes.get(key, 0.0) + share
-    measured = set(performance.table.job_types) if performance.table is not None else set()
-    worth = total = 0.0
-    for (model, batch, gang), share in classes.items():
-        layout = reference_layout(gang)
-        rates = [
-            performance.data_parallel(model, batch, gpu, layout).rate
-            if model not in measured or performance.fits(model, batch, gpu, gang) else 0.0
-            for gpu in (reference, *cluster.types)
-        ]
-        if rates[0] > 0:
-            total += share
-            worth += share * float(np.dot(np.array(rates[1:]) / rates[0], cluster.gpus_by_type()))
-    return worth / total if total > 0 and worth > 0 else float(cluster.num_gpus)
-
-
 def with_models(trace: Trace, performance: Performance, reference: GpuType, seed: int) -> Trace:
     """Give each job a model of the zoo and a batch size where it has none that the performance model knows.
 
@@ -387,9 +393,7 @@ def model_choices(performance: Performance, reference: GpuType) -> list[ModelCho
     for name, model in MODELS.items():
         if performance.table is not None and name in performance.table.job_types:
             continue
-        batches = tuple(
-            batch for batch in model.gpu_batch_sizes if performance.fits(name, batch, reference, 1)
-        )
+        batches = tuple(batch for batch in model.gpu_batch_sizes if performance.fits(name, batch, reference, 1))
         if batches:
             fewest, most = GANGS.get(name, (1, 1_000_000))
             choices.append(ModelChoice(name, 1.0, batches, fewest, most))

@@ -272,7 +272,7 @@ def test_in_a_window_the_warning_says_how_to_follow_jobs(repetition):
     runs = [repetition("fifo", 0, [10, 60, 100]), repetition("las", 0, [10, 20, 100])]
     c = compare([windowed(run.load(), 0, 50) for run in runs])
     assert "(fifo 2 of 3, 66.7 %, las 1 of 3, 33.3 %)" in c.warnings[0]
-    assert "--follow" in c.warnings[0]
+    assert "without --clip" in c.warnings[0]
     followed = compare([windowed(run.load(), 0, 50, follow=True) for run in runs])
     assert (followed.paired, followed.warnings) == (3, ())
     # What the same jobs cost is of their whole life, too: 170 and 130 s at a tenth of a cent.
@@ -433,7 +433,7 @@ def test_overload_gets_a_notice_with_backlog_and_drain_time(run_files):
         run.job(name, 0, 100, gpu_type="A10").segment(name, begin, begin + 100, [gpu])
     found = notices(run.load())
     assert len(found) == 1
-    assert "Offered load on A10 is 1.50" in found[0]
+    assert "Recorded load on A10 is 1.50" in found[0]
     assert "over 1 min 40 s; backlog then 0.03 GPU-h, drained 1 min 40 s later" in found[0]
 
 

@@ -107,7 +107,7 @@ def test_the_modelled_load_is_the_load_asked_for(tmp_path):
 
     def played(work):
         asked = {"policy": "fifo", "trace": "philly", "jobs": 60, "cluster": "k80:10x8", "load": 1.5, "work": work,
-                 "calibration": "tuned"}
+                 "calibration": "tuned", "load_by": "compress"}
         result = Replay(load_config(None, asked)).play()
         return Run(tmp_path, result.tables, result.info, result.timing)
 
@@ -117,7 +117,7 @@ def test_the_modelled_load_is_the_load_asked_for(tmp_path):
     assert row["modelled_load"] == pytest.approx(1.5, rel=1e-9)
     assert row["offered_load_span"] == pytest.approx(1.5 * run.info["work"]["worth_gpus"] / 80, rel=1e-9)
     assert row["offered_load_span"] < 1
-    assert any(text.startswith("Offered load is 1.50 by modelled speed") for text in notices(run))
+    assert any(text.startswith("Modelled load is 1.50, above 1") for text in notices(run))
     recorded = metrics.measures(played("recorded"))
     assert (recorded["modelled_load"], recorded["offered_load_span"]) == (None, pytest.approx(1.5, rel=1e-9))
 
@@ -387,7 +387,7 @@ def test_each_measure_has_a_short_name_of_its_own():
     assert len(set(names)) == len(names)
     assert all(name and len(name) <= 40 and not name.endswith(("_", " ")) for name in names)
     labels = {"jct_mean_s": "mean JCT (s)", "makespan_s": "makespan (s)", "utilisation_share": "utilisation",
-              "offered_load": "offered load (recorded)"}
+              "offered_load": "recorded load to the end"}
     assert {key: metrics.MEASURES[key].label for key in labels} == labels
 
 

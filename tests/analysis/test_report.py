@@ -155,7 +155,7 @@ def test_notices_tell_of_overload_rejections_unknown_prices_and_clairvoyance(two
     busy = run_files("busy").node("A10", 2)
     for i in range(3):
         busy.job(f"j{i}", 0, 100).segment(f"j{i}", 0 if i < 2 else 100, 100 if i < 2 else 200, [i % 2])
-    assert "Offered load on A10 is 1.50" in Seen(page([busy.load()])).text
+    assert "Recorded load on A10 is 1.50" in Seen(page([busy.load()])).text
 
 
 def test_a_cost_of_which_nothing_is_known_is_unknown_and_not_zero(two):

@@ -78,7 +78,7 @@ def test_the_load_asked_for_is_not_taken_for_the_load_measured():
     what = picture("lines", x="load", line="policy", where={"trace": "pai"}, y="offered_load")
     cells = sweep(lambda row: row | {"offered_load": 0.8})
     (axes,) = figure_of(drawn(cells, what), what).axes
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("load asked for", "offered load (recorded)")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("load asked for", "recorded load to the end")
 
 
 @pytest.mark.parametrize("kind", ["lines", "heat", "cdf"])

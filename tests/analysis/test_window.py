@@ -38,7 +38,7 @@ def test_the_middle_of_the_story(story):
     assert (row["jobs"], row["jobs_finished"], row["jct_mean_s"], row["preemptions"]) == (0, 0, None, 0)
     assert row["node_failures"] == 1
     assert run.info["window"] == {
-        "begin_s": 5, "end_s": 60, "to_the_end": False, "jobs_counted": 0, "jobs_there_at_begin": 4,
+        "begin_s": 5, "end_s": 60, "to_the_end": False, "jobs_counted": 0, "jobs_cut": 0, "jobs_there_at_begin": 4,
         "jobs_there_at_end": 0, "jobs_before": 1, "jobs_after": 2, "follow": False,
     }
 
@@ -127,7 +127,7 @@ def test_a_followed_job_is_told_of_its_whole_life_and_gpu_time_ends_with_the_win
     assert [row["makespan_s"] for row in (censored, followed)] == [None, 130]
     assert followed["jct_mean_s"] == (10 + 20 + 37 + 128) / 4
     assert "they are followed to their end" in in_words(run)
-    assert "--follow" in in_words(cut)
+    assert "--clip" in in_words(cut) and "of which 1 outlast it; they are followed" in in_words(run)
 
 
 def test_a_preemption_and_a_deadline_after_the_window_are_those_of_a_followed_job(run_files):
@@ -164,9 +164,12 @@ def test_to_follow_needs_a_window(story):
     from sim.cli.windowoptions import measured
     from traces.errors import HetsimError
 
-    with pytest.raises(HetsimError, match="there is no window"):
-        measured([story.load()], None, None, None, None, follow=True)
-    assert measured([story.load()], None, "40", None, None, follow=True)[0].info["window"]["follow"] is True
+    for follow, flag in ((True, "--follow"), (False, "--clip")):
+        with pytest.raises(HetsimError, match=f"{flag}.*there is no window"):
+            measured([story.load()], None, None, None, None, follow)
+    asked_for = {given: measured([story.load()], None, "40", None, None, given)[0].info["window"]["follow"]
+                 for given in (None, True, False)}
+    assert asked_for == {None: True, True: True, False: False}
 
 
 # -- laws ------------------------------------------------------------

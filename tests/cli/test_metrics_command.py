@@ -97,9 +97,10 @@ def test_a_price_that_nobody_knows_is_no_lower_bound_of_0(played):
     assert "[prices_usd_per_gpu_h]" in said.err
 
 
-def test_jobs_of_a_window_are_followed_to_their_end(played):
-    cut, followed = (json.loads(played("metrics", "one", "--to", "50%", *more, "--json").out)["fifo"]
-                     for more in ((), ("--follow",)))
+def test_jobs_of_a_window_are_followed_to_their_end_unless_they_are_clipped(played):
+    cut, followed, unasked = (json.loads(played("metrics", "one", "--to", "50%", *more, "--json").out)["fifo"]
+                              for more in (("--clip",), ("--follow",), ()))
+    assert unasked == followed
     assert cut["jobs"] == followed["jobs"] == followed["jobs_finished"] + followed["jobs_rejected"]
     assert cut["held_gpu_h"] == followed["held_gpu_h"]
     assert cut["jobs_censored"] == cut["jobs_unfinished"] > 0 == followed["jobs_censored"]

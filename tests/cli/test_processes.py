@@ -66,7 +66,7 @@ def test_control_c_ends_a_run_and_leaves_the_earlier_one_as_it_was(folder):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as process:
         assert process.stderr is not None
-        while "submissions stretched" not in process.stderr.readline():
+        while "jobs of synthetic philly" not in process.stderr.readline():
             assert process.poll() is None, "the run ended before it could be interrupted"
         time.sleep(0.7)  # the trace is ready: from here on the simulation runs
         assert process.poll() is None

@@ -19,7 +19,9 @@ from traces.errors import TraceError
 
 
 def test_a_generated_trace_gets_size_and_load_and_a_file_gets_neither():
-    assert (resolved(RunConfig()).jobs, resolved(RunConfig()).load) == (5000, 0.7)
+    plain, pressed = resolved(RunConfig()), resolved(RunConfig(load_by="compress"))
+    assert (plain.jobs, plain.load, plain.load_by) == (None, 0.7, "thin")
+    assert (pressed.jobs, pressed.load, pressed.load_by) == (5000, 0.7, "compress")
     assert (resolved(RunConfig(jobs=7, load=0.2)).jobs, resolved(RunConfig(jobs=7, load=0.2)).load) == (7, 0.2)
     assert resolved(RunConfig(trace="jobs.csv")) == RunConfig(trace="jobs.csv")
 

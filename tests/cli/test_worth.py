@@ -11,7 +11,8 @@ from sim.cluster.clusterfiles import load_cluster
 from sim.hardware.gputypes import gpu_type
 from sim.performance import MeasuredTable, Performance
 from sim.settings.config import RunConfig
-from sim.workload.prepare import prepare, worth_gpus
+from sim.workload.at_load import worth_gpus
+from sim.workload.prepare import prepare
 from sim.workload.progress import Modelled
 from tests.helpers import jobs
 from traces.offered_load import offered_load

@@ -20,7 +20,7 @@ from tests.helpers import nodes, run
 from traces.assign import ModelChoice, assign
 from traces.trace import Trace
 
-SCHEDULERS = tuple(n for n in names() if not find(n).needs_performance)
+SCHEDULERS = tuple(n for n in names() if not (find(n).needs_performance or find(n).needs_starts))
 PLANNERS = tuple(n for n in names() if find(n).needs_performance)
 
 

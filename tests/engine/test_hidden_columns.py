@@ -21,7 +21,8 @@ N = 6
 HIDDEN: dict[str, list[Any]] = {  # values that nothing else in a run takes by chance
     "duration_s": [1003.7 + 37.123 * i for i in range(N)], "wait_s": [7e6 + 1.7 * i for i in range(N)],
     "status": ["failed", "killed", "unknown", "failed", "killed", "unknown"],
-    "attempts": [7001 + i for i in range(N)], "work_iters": [8e9 + 1.3 * i for i in range(N)],
+    "attempts": [7001 + i for i in range(N)], "cut": ["before", "after", "both"] * 2,
+    "work_iters": [8e9 + 1.3 * i for i in range(N)],
 }
 SAID: dict[str, list[Any]] = {
     "deadline_s": [9e4, np.nan, 8e4, np.nan, 7e4, 6e4], "deadline_kind": ["soft", "", "", "", "strict", ""],

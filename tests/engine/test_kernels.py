@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 from bisect import insort
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import numpy as np
@@ -68,3 +70,16 @@ def test_compiled_kernels_do_what_their_source_says() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == story().strip()
+
+
+def test_no_kernel_calls_itself() -> None:
+    """Numba keeps none that does: a second process finds no symbol in the cache, and dies of it."""
+    calls: dict[str, set[str]] = {}
+    for source in (ROOT / "sim" / "kernels").glob("*.py"):
+        for function in ast.walk(ast.parse(source.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                called = {node.func.id for node in ast.walk(function)
+                          if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+                calls.setdefault(function.name, set()).update(called)
+    assert calls["place"] and calls["select"]
+    TopologicalSorter(calls).prepare()  # raises where there is a circle

@@ -27,7 +27,7 @@ from sim.kernels.placement import RULES
 from tests.helpers import by_job, nodes, run
 from traces.trace import Trace
 
-POLICIES = tuple(n for n in names() if not find(n).needs_performance)
+POLICIES = tuple(n for n in names() if not (find(n).needs_performance or find(n).needs_starts))
 #: Small and binary, so that jobs of some dozen seconds meet several turns, and sums of times are exact.
 OWN = {
     "las": [{"quantum_s": 16.0}, {"quantum_s": 8.0, "by": "time"}],

@@ -353,4 +353,4 @@ def test_p46_more_work_than_the_cluster_can_do_is_flagged_in_the_summary() -> No
         result = run(jobs([(i * apart_s, 100, 1) for i in range(7)]), nodes(("V100", 1, 1)), "fifo")
         said.append(str(summary_table(loaded(result)).caption))
     assert "above 1" not in said[0]
-    assert "Offered load on V100 is 1.41 by recorded durations, above 1" in said[1]
+    assert "Recorded load on V100 is 1.41, above 1" in said[1]

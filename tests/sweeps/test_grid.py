@@ -157,7 +157,9 @@ def test_one_trace_is_drawn_of_those_that_differ_in_the_seed_only(grid, monkeypa
     whole = TRACES.get
     monkeypatch.setattr(TRACES, "get", lambda config: drawn.append(config.seed) or whole(config))
     check_jobs(grid('policy = ["fifo", "srtf"]\nseed = [3, 4, 5]\njobs = [20, 30]').cells)
-    assert drawn == [3, 3]
+    assert drawn == [3]  # 20 and 30 jobs are of one month
+    check_jobs(grid('policy = ["fifo", "srtf"]\nseed = [3, 4, 5]\njobs = [20, 30]\nload_by = ["compress"]').cells)
+    assert drawn == [3, 3, 3]
 
 
 @pytest.mark.parametrize(("key", "part"), [

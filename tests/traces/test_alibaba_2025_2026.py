@@ -77,7 +77,7 @@ def test_what_the_reader_cut_is_counted_once_and_doubted_no_more(tmp_path):
     text += instance("last", 1, 100, 100, DAY_S * log_d)
     trace = load_trace(written(tmp_path, DLRM + text))
     summary = describe(trace)
-    assert summary["edges"]["cut"] == {"begin": 40, "end": 42} and len(trace) > 120
+    assert summary["edges"]["cut"] == {"begin": 40, "end": 40} and len(trace) > 120
     assert [row["missing"] for row in summary["edges"]["late"]] == [0] * len(summary["edges"]["late"]) != []
     told = as_text(summary)
     assert "40 jobs at its begin" in told and "are missing" not in told and "are not in it" not in told

@@ -27,7 +27,7 @@ def put(folder: Path, content: str | bytes) -> Path:
     (LFS, r"a Git LFS pointer.*git lfs pull"),
     (b"PK\x03\x04\x14\0" + bytes(600), r"a ZIP archive, or a workbook.*unzip"),
     (b"BZh91AY&SY", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"(\xb5/\xfd\0", "zstd"),
-    (gzip.compress(LFS.encode()), "Git LFS"),
+    (gzip.compress(LFS.encode(), mtime=0), "Git LFS"),
 ])
 def test_what_stands_for_a_trace_or_packs_it_is_told_as_what_it_is(tmp_path, format, content, words):
     with pytest.raises(TraceError, match=f"jobs.csv: .*{words}"):

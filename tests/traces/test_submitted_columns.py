@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from traces.columns import BY_NAME, COLUMNS, shared
+from traces.columns import BY_NAME, COLUMNS, CUTS, shared
 from traces.errors import TraceError
 from traces.load import load_trace, write_trace
 from traces.offered_load import offered_load, scale_load
@@ -153,7 +153,8 @@ def submissions(draw):
             "job_id": f"j{index}", "submit_s": draw(st.integers(0, 9)), "duration_s": 1.0, "num_gpus": gpus,
             "batch_size": batch, "deadline_s": deadline_s,
             "deadline_kind": "" if deadline_s != deadline_s else draw(st.sampled_from(["", "strict", "soft"])),  # noqa: PLR0124
-            "group": draw(words), "recurrence": draw(words), "cpus": draw(st.floats(0, 1e6) | unknown),
+            "group": draw(words), "recurrence": draw(words), "cut": draw(st.sampled_from(CUTS)),
+            "cpus": draw(st.floats(0, 1e6) | unknown),
             "memory_gib": draw(st.floats(0, 1e6) | unknown),
             "min_gpus": draw(st.integers(1, gpus)) if elastic else 0,
             "max_gpus": draw(st.integers(gpus, 1000)) if elastic else 0,

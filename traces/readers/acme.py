@@ -12,6 +12,7 @@ import pandas as pd
 from traces.errors import TraceError
 from traces.readers.slurm_log import Part, read_slurm
 from traces.reading.reader import Head, Reader, SideTable
+from traces.reading.spans import EDGES_HELP
 from traces.reading.times import posix_s
 from traces.reading.unpack import files_by, inner_name, only
 from traces.trace import Provenance, Trace
@@ -23,7 +24,7 @@ ZONE = "Asia/Shanghai"
 _OFFSET = re.compile(r"(.*)([+-])(\d\d):?(\d\d)")
 
 
-def read_acme(path: Path, *, type: str = "") -> Trace:
+def read_acme(path: Path, *, type: str = "", edges: str = "drop") -> Trace:
     """Read trace_seren.csv or trace_kalos.csv, or a folder with both.
 
     Where: the repository AcmeTrace of the GitHub organisation InternLM, data/job_trace (CC-BY-4.0); columns after its
@@ -39,10 +40,10 @@ def read_acme(path: Path, *, type: str = "") -> Trace:
     node_num                        worker_gpus = gpu_num / node_num where that is whole and at most 8, else 1
     type                            unused, or chosen by the option: Pretrain, SFT, MLLM, Eval, Debug, Other
     state                           status: COMPLETED passed; CANCELLED, TIMEOUT killed; FAILED, NODE_FAIL failed;
-                                    RUNNING, PENDING unknown
+                                    RUNNING, PENDING unknown (`cut` after)
     submit_time                     submit_s, from the first submission that was kept; the offset is in the cell
     start_time                      wait_s = start - submission; none: never started, dropped and counted
-    end_time                        duration_s = end - start, in s; none: not ended, dropped and counted
+    end_time                        duration_s = end - start, in s; none: not ended, by option edges
     duration, queue                 in s; only checked against the times
     cpu_num                         cpus
     gpu_time, fail_time, stop_time, unused: gpu_time is duration x gpu_num, and so has queueing in it where duration
@@ -58,6 +59,9 @@ def read_acme(path: Path, *, type: str = "") -> Trace:
     type : str
         Keep only jobs of this kind of work, in any case; '': all.
 
+    edges : {"drop", "cut"}
+        Jobs without an end when the log was taken: see `traces.readers.slurm_log.read_slurm`.
+
     Raises
     ------
     TraceError
@@ -71,7 +75,7 @@ def read_acme(path: Path, *, type: str = "") -> Trace:
     return read_slurm(parts, HEADER, posix_with_offset, Provenance(
         source=str(path), format="acme", rule="duration_s = end - start, queueing not included", tz=ZONE,
         notes=("all GPUs were A100-SXM4-80GB", *((f"only jobs of type {type}",) if type else ())),
-    ))
+    ), edges)
 
 
 def _cluster(name: str) -> str | None:
@@ -128,7 +132,8 @@ READER = Reader(
     read=read_acme,
     sniff=_sniff,
     folders=True,
-    options={"type": "keep only this kind of work: Pretrain, SFT, MLLM, Eval, Debug or Other; default all"},
+    options={"type": "keep only this kind of work: Pretrain, SFT, MLLM, Eval, Debug or Other; default all",
+             "edges": EDGES_HELP},
     side_tables=(
         SideTable("a summary of whole clusters, a row each", "The jobs are in trace_seren.csv and trace_kalos.csv.",
                   header=("id", "job_num", "cpu_job_num", "gpu_job_num")),

@@ -9,7 +9,7 @@ import numpy as np
 from traces.readers.pai import gang
 from traces.readers.rows import demands
 from traces.reading.reader import Reader, choice
-from traces.reading.spans import WITHIN_LOG, spans
+from traces.reading.spans import EDGES, cut_words, spans
 from traces.reading.tally import Tally
 from traces.reading.text import LONGEST_RUN_S, read_table
 from traces.trace import Provenance, Trace
@@ -33,9 +33,9 @@ def read_alibaba_2025(path: Path, *, edges: str = "cut") -> Trace:
     role                         unused: CN have no GPU, HN have; gpu_request says so itself
     gpu_request                  num_gpus, gpu_milli and worker_gpus: an instance lies on one node; 0: CPU-only,
                                  dropped and counted
-    creation_time                submit_s, in s from the beginning of the log; blank: there before
+    creation_time                submit_s, in s from the beginning of the log; blank: there before (`cut` before)
     scheduled_time               wait_s = scheduled - creation; blank: scheduled before
-    deletion_time                duration_s = deletion - scheduled; blank: still there at the end
+    deletion_time                duration_s = deletion - scheduled; blank: still there at the end (`cut` after)
     cpu_request, memory_request  cpus (virtual ones), memory_gib
     disk_*, rdma_*, *_limit,     unused: no disks and network cards of nodes; limits are as requests;
     max_instance_per_node        max_instance_per_node limits how many instances of a service may share a node
@@ -55,7 +55,7 @@ def read_alibaba_2025(path: Path, *, edges: str = "cut") -> Trace:
     TraceError
         See `traces.reading.text.read_table` and `Trace.from_columns`; another value of `edges`.
     """
-    choice("edges", edges, ("cut", "drop"))
+    choice("edges", edges, EDGES)
     table = read_table(path, HEADER)
     each = table.number("gpu_request", high=1e4)
     times = ("creation_time", "scheduled_time", "deletion_time")
@@ -76,12 +76,12 @@ def read_alibaba_2025(path: Path, *, edges: str = "cut") -> Trace:
         "job_id": table.text("instance_sn")[keep], "user": table.text("app_name")[keep],
         "submit_s": np.where(before, 0.0, created_s)[keep], "duration_s": found.duration_s[keep],
         "wait_s": np.where(before, np.nan, found.wait_s)[keep],
-        "status": np.full(len(keep), "unknown", dtype=object),
+        "cut": cut_words(after, before)[keep], "status": np.full(len(keep), "unknown", dtype=object),
         **demands(table, keep, cpus=("cpu_request", 1.0), memory_gib=("memory_request", 1.0)),
     }
     provenance = Provenance(
         source=str(path), format="alibaba-2025", rows_read=len(table), counts=tally.counts, first=tally.first,
-        rule="duration_s = deletion - scheduling" + f", {WITHIN_LOG}" * (edges == "cut"), window_s=(0.0, last_s),
+        rule="duration_s = deletion - scheduling" + ", within the log" * (edges == "cut"), window_s=(0.0, last_s),
         notes=("instances of services, which run until they are replaced: no status",),
     )
     return Trace.from_columns(columns, provenance, rows=table.lines[keep], row_word="line")

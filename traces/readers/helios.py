@@ -8,6 +8,7 @@ from pathlib import Path
 from traces.machines.helios_quotas import LICENCE, PUBLIC, SIZES, ZONE, is_size_table, read_helios_sizes, without_gpus
 from traces.readers.slurm_log import Clock, Part, folders_with, has, named, read_slurm
 from traces.reading.reader import Head, Reader, SideTable
+from traces.reading.spans import EDGES_HELP
 from traces.reading.tally import Tally
 from traces.reading.times import posix_s, zone_name
 from traces.trace import Provenance, Trace
@@ -18,7 +19,7 @@ LOG = "cluster_log.csv"
 CLUSTERS = ("Earth", "Saturn", "Uranus", "Venus")
 
 
-def read_helios(path: Path, *, tz: str = ZONE) -> Trace:
+def read_helios(path: Path, *, tz: str = ZONE, edges: str = "drop") -> Trace:
     """Read cluster_log.csv of one cluster, a folder with it, or a folder of such folders.
 
     Where: the repository HeliosData of the GitHub organisation S-Lab-System-Group (CC-BY-4.0); columns after its
@@ -32,10 +33,10 @@ def read_helios(path: Path, *, tz: str = ZONE) -> Trace:
     gpu_num                  num_gpus; 0: CPU-only, dropped and counted
     node_num                 worker_gpus = gpu_num / node_num where that is whole and at most 8, else 1
     state                    status: COMPLETED passed; CANCELLED, TIMEOUT killed; FAILED, NODE_FAIL failed;
-                             RUNNING, SUSPENDED unknown
+                             RUNNING, SUSPENDED unknown (`cut` after)
     submit_time              submit_s, from the first submission that was kept
     start_time               wait_s = start - submission; none: never started, dropped and counted
-    end_time                 duration_s = end - start, in s; none: not ended, dropped and counted
+    end_time                 duration_s = end - start, in s; none: not ended, by option edges
     duration, queue          in s; only checked against the times
     cpu_num                  cpus
     =======================  ==============================================================================
@@ -49,6 +50,9 @@ def read_helios(path: Path, *, tz: str = ZONE) -> Trace:
     tz : str
         Zone of the times, which have none; Shanghai's, since the clusters are in China.
 
+    edges : {"drop", "cut"}
+        Jobs without an end when the log was taken: see `traces.readers.slurm_log.read_slurm`.
+
     Raises
     ------
     TraceError
@@ -60,7 +64,7 @@ def read_helios(path: Path, *, tz: str = ZONE) -> Trace:
     trace = read_slurm(parts, HEADER, clock(tz), Provenance(
         source=str(path), format="helios", rule="duration_s = end - start, queueing not included", tz=zone_name(tz),
         notes=(f"times read as {zone_name(tz)}", *(_present(files) if several else ())),
-    ))
+    ), edges)
     there = [named(file.parent, SIZES) for file in files]
     return _with_sizes(trace, path if several else there[0][0], tz) if all(there) else trace
 
@@ -102,7 +106,7 @@ READER = Reader(
     read=read_helios,
     sniff=_sniff,
     folders=True,
-    options={"tz": f"zone of the times, {ZONE} by default"},
+    options={"tz": f"zone of the times, {ZONE} by default", "edges": EDGES_HELP},
     side_tables=(
         SideTable("GPUs of each virtual cluster and day in Helios", f"Read {LOG}; this file describes its cluster.",
                   sniff=is_size_table),

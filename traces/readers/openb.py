@@ -10,7 +10,7 @@ from traces.readers.rows import demands
 from traces.reading import status
 from traces.reading.gpu_types import catalogue_names
 from traces.reading.reader import Reader, SideTable
-from traces.reading.spans import Spans, spans
+from traces.reading.spans import Spans, cut_words, spans
 from traces.reading.tally import Tally
 from traces.reading.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Provenance, Trace
@@ -37,7 +37,8 @@ def read_openb(path: Path) -> Trace:
     creation_time          submit_s, in s from the beginning of the log
     scheduled_time         wait_s = scheduled - creation; none: never scheduled, dropped and counted
     deletion_time          duration_s = deletion - scheduled
-    pod_phase              status: Succeeded passed, Failed failed, Running unknown
+    pod_phase              status: Succeeded passed, Failed failed, Running unknown (deleted in the last second of
+                           the log: `cut` after)
     cpu_milli, memory_mib  cpus, a thousandth of it; memory_gib, 1/1024 of it
     qos                    unused: its classes have no stated order
     =====================  ================================================================================
@@ -66,6 +67,7 @@ def read_openb(path: Path) -> Trace:
     phase = table.text("pod_phase")
     ended = status.canonical(phase.tolist(), table.source, table.lines)
     first_s, last_s = _log(created_s, deleted_s)
+    still = status.still_there(phase.tolist())
     tally.rows("Running pods whose deletion ends the run", found.kept & (phase == "Running"))
     tally.rows("pods created before any was deleted: perhaps older than the log", found.kept & (created_s < first_s))
     tally.rows("pods deleted in the last second of the log: perhaps cut off there", found.kept & (deleted_s == last_s))
@@ -73,6 +75,7 @@ def read_openb(path: Path) -> Trace:
     columns = {
         "job_id": table.text("name")[keep], "submit_s": created_s[keep], "duration_s": found.duration_s[keep],
         "num_gpus": gpus[keep], "worker_gpus": gpus[keep], "wait_s": found.wait_s[keep], "status": ended[keep],
+        "cut": cut_words((still & (deleted_s == last_s))[keep]),
         "gpu_milli": table.number("gpu_milli", integer=True, high=1000)[keep],
         "gpu_type": catalogue_names(table.text("gpu_spec"))[keep],
         **demands(table, keep, cpus=("cpu_milli", 1e-3), memory_gib=("memory_mib", 1 / 1024)),

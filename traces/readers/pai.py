@@ -12,6 +12,7 @@ from traces.readers.rows import demands, with_gpus
 from traces.reading import status
 from traces.reading.gpu_types import catalogue_names
 from traces.reading.reader import Reader
+from traces.reading.spans import cut_words
 from traces.reading.tally import Tally
 from traces.reading.text import LONGEST_RUN_S, Table, read_table
 from traces.trace import Provenance, Trace
@@ -38,7 +39,7 @@ def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
                       a fraction above 1 is rounded up, a share below 1/1000 taken for that, and
                       counted. 0: CPU-only, dropped and counted
     gpu_type          gpu_type; MISC (any), V100M32 (V100-32), others as written
-    status            status, if there: only Terminated passed
+    status            status, if there: only Terminated passed; Running: `cut` after
     num_cpu           cpus = num_inst x num_cpu, CPU cores of one instance
     ================  =====================================================================================
 
@@ -67,6 +68,10 @@ def read_pai(path: Path, *, estimate_column: str = "") -> Trace:
         "gpu_type": gpu_types(table.text("gpu_type")[keep]), "status": _status(table)[keep],
     }
     columns |= demands(table, keep, cpus=("num_cpu", instances))
+    if "status" in table:
+        still = status.still_there(table.text("status").tolist())[keep]
+        tally.rows("jobs that had not ended by their status: run time cut at their end", keep[still])
+        columns["cut"] = cut_words(still)
     if estimate_column:
         columns["estimate_s"] = table.number(estimate_column, blank=True)[keep]
     provenance = Provenance(

@@ -31,7 +31,7 @@ from traces.readers.pai_tasks import as_jobs, gpu_tasks
 from traces.readers.philly_csv import epoch
 from traces.reading import status
 from traces.reading.reader import Head, Reader, SideTable, choice
-from traces.reading.spans import Spans, spans
+from traces.reading.spans import EDGES, EDGES_HELP, Spans, cut_words, spans
 from traces.reading.tally import Tally
 from traces.reading.unpack import only
 from traces.trace import Provenance, Trace
@@ -44,11 +44,12 @@ RULES = {
     "job": "duration_s = end - submission of the job, queueing included",
 }
 OPTIONS = {"unit": ("task", "job"), "run_time": ("auto", *RULES), "gpus": ("requested", "used"),
-           "types": ("assigned", "requested")}
+           "types": ("assigned", "requested"), "edges": EDGES}
 
 
 def read_pai_raw(
-    path: Path, *, unit: str = "task", run_time: str = "auto", gpus: str = "requested", types: str = "assigned"
+    path: Path, *, unit: str = "task", run_time: str = "auto", gpus: str = "requested", types: str = "assigned",
+    edges: str = "drop",
 ) -> Trace:
     """Read a folder of raw tables (csv, csv.gz, tar.gz or its parts), or pai_task_table alone.
 
@@ -68,7 +69,7 @@ def read_pai_raw(
     task: gpu_type               gpu_type, the type that was assigned; MISC: any; V100M32: V100-32
     group tag: gpu_type_spec     gpu_type where set: the type that was asked for
     job: user                    user
-    task (unit job: job) status  status: only Terminated passed; Running: unfinished, dropped and counted
+    task (unit job: job) status  status: only Terminated passed; Running: unfinished, by option edges
     sensor: gpu_wrk_util         GPUs in use, see `gpus`; otherwise unread
     task: plan_cpu, plan_mem     cpus = inst_num x plan_cpu/100; memory_gib = inst_num x plan_mem
     group tag: group             recurrence: one tag for jobs with the same script, settings and data
@@ -94,6 +95,8 @@ def read_pai_raw(
         does not have takes what it asked for, and is counted.
     types : {"assigned", "requested"}
         requested: gpu_type is what the user asked for, and any where that is nothing.
+    edges : {"drop", "cut"}
+        cut: what is Running goes on until the log ends, marked in column `cut`: its run time is a lower bound.
 
     Raises
     ------
@@ -101,7 +104,7 @@ def read_pai_raw(
         A table that is needed is missing (names it), there twice, cannot be read, or holds what it may not; an
         option's value.
     """
-    for name, value in {"unit": unit, "run_time": run_time, "gpus": gpus, "types": types}.items():
+    for name, value in {"unit": unit, "run_time": run_time, "gpus": gpus, "types": types, "edges": edges}.items():
         choice(name, value, OPTIONS[name])
     files = _files(path)
     if run_time == "auto":
@@ -115,22 +118,26 @@ def read_pai_raw(
     rows, tally, read, known = gpu_tasks(files, run_time, gpus, types)
     if unit == "job":
         rows = as_jobs(rows, tally)
-    trace = _trace(path, files, rows, read, tally, run_time, unit)
+    trace = _trace(path, files, rows, read, tally, run_time, unit, edges)
     return replace(trace, provenance=replace(trace.provenance, notes=(*trace.provenance.notes, *known)))
 
 
 def _trace(
-    path: Path, files: dict[str, Path], rows: pd.DataFrame, read: int, tally: Tally, run_time: str, unit: str
+    path: Path, files: dict[str, Path], rows: pd.DataFrame, read: int, tally: Tally, run_time: str, unit: str,
+    edges: str,
 ) -> Trace:
     column = {str(name): rows[name].to_numpy() for name in rows}
     source, word = str(files[TASK]), f"{files[TASK].name} line"
     ended = status.canonical(column["status"].tolist(), source, column["line"])
     of_rows = Tally(column["line"], word)
-    running = np.array([word.strip().lower() == "running" for word in column["status"]], dtype=bool)
-    of_rows.rows(f"unfinished {unit}s (Running) dropped", running)
+    running = status.still_there(column["status"].tolist())
+    cut = running & ~np.isnan(column["first_s"]) & (edges == "cut")
+    of_rows.rows(f"unfinished {unit}s (Running) dropped", running & ~cut)
+    of_rows.rows(f"unfinished {unit}s (Running): run time cut at the end of the log", cut)
+    column["last_s"] = np.where(cut, np.nanmax(column["last_s"], initial=-np.inf), column["last_s"])
     # Only what never started can lack every time that might stand for its submission: let it be counted as such.
     submit_s = np.where(np.isnan(column["first_s"]), 0.0, column["submit_s"])
-    found = spans(of_rows, submit_s, column["first_s"], column["last_s"], ~running, f"{unit}s")
+    found = spans(of_rows, submit_s, column["first_s"], column["last_s"], ~running | cut, f"{unit}s")
     keep = np.flatnonzero(found.kept)
     gangs = gang(column["instances"], column["each"], keep, of_rows,
                  lambda row: f"{source}, line {column['line'][row]}, column 'inst_num'")
@@ -140,6 +147,7 @@ def _trace(
         "job_id": column["id"][keep], "submit_s": submit_s[keep] - first_s,
         "duration_s": found.duration_s[keep], "wait_s": np.where(column["submitted"], found.wait_s, np.nan)[keep],
         "gpu_type": column["gpu_type"][keep], "user": column["user"][keep], "status": ended[keep],
+        "cut": cut_words(cut[keep]),
         **{name: column[name][keep] for name in ("cpus", "memory_gib", "recurrence")},
     }
     provenance = Provenance(
@@ -216,6 +224,7 @@ READER = Reader(
         "run_time": "of the instances (default), the task, or the job with its wait: instance, task or job",
         "gpus": "requested (default) or used, as the sensor table says",
         "types": "assigned (default; what was asked for where that is known) or requested",
+        "edges": EDGES_HELP,
     },
     sniff=_knows,
     folders=True,

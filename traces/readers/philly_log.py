@@ -6,6 +6,7 @@ Source: https://github.com/msr-fiddle/philly-traces (cluster_job_log). What the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from traces.readers.philly_attempts import Attempts, collect, first_start_s, loa
 from traces.readers.philly_csv import epoch, epoch_note
 from traces.reading import status
 from traces.reading.reader import Head, Reader, SideTable, choice
+from traces.reading.spans import EDGES, EDGES_HELP, cut_words
 from traces.reading.tally import Tally
 from traces.reading.times import posix_s, zone_name
 from traces.trace import Provenance, Trace
@@ -30,7 +32,9 @@ RULES = {
 }
 
 
-def read_philly_log(path: Path, *, attempts: str = "sum", gpus: str = "last", tz: str = "naive") -> Trace:
+def read_philly_log(
+    path: Path, *, attempts: str = "sum", gpus: str = "last", tz: str = "naive", edges: str = "drop"
+) -> Trace:
     """Read cluster_job_log.
 
     Where: the repository philly-traces of the GitHub organisation msr-fiddle (CC-BY-4.0); its README says what
@@ -49,7 +53,7 @@ def read_philly_log(path: Path, *, attempts: str = "sum", gpus: str = "last", tz
     ===============  ======================================================================================
 
     Dropped, and counted: jobs without attempts; unfinished ones (the last attempt has a start and no end:
-    still running when the log was taken); those with no attempt that has both times in order, with no GPU
+    still running when the log was taken; see `edges`); those with no attempt that has both times in order, with no GPU
     listed, or with no time of submission. An attempt with an end and no start, with a start and no end, or
     with its end before its start adds nothing, and is counted. Attempts that overlap in time are counted, and added
     up like others.
@@ -62,6 +66,9 @@ def read_philly_log(path: Path, *, attempts: str = "sum", gpus: str = "last", tz
         Attempt whose GPUs are the job's, of those that list any.
     tz : str
         Zone of the times; naive: UTC. In Pacific time, runs across 2017-11-05 last an hour longer.
+    edges : {"drop", "cut"}
+        cut: the last attempt of an unfinished job ends with the log, at the last time that it names; the job is marked
+        in column `cut`, and its run time is a lower bound.
 
     Raises
     ------
@@ -70,20 +77,26 @@ def read_philly_log(path: Path, *, attempts: str = "sum", gpus: str = "last", tz
     """
     choice("attempts", attempts, tuple(RULES))
     choice("gpus", gpus, TAKEN)
+    choice("edges", edges, EDGES)
     jobs, source = load_json(path), str(path)
     tries = collect(jobs, source, tz)
     submitted = posix_s([j["submitted_time"] for j in jobs], tz,
                         lambda i: f"{source}, job {i + 1}, key 'submitted_time'")
-    n = len(jobs)
+    n, last_s = len(jobs), _last_seen_s(tries, submitted.posix_s)
+    open_ended = _open_ended(tries, n)
+    if edges == "cut":
+        tries = _cut_short(tries, open_ended, last_s)
     number = np.bincount(tries.job, minlength=n)
     duration_s = _durations(tries, n, attempts)
     width, differ = _gpus(tries, n, gpus)
     wait_s = first_start_s(tries, n) - submitted.posix_s
     tally, keep = Tally(word="job"), np.ones(n, dtype=bool)
     _count_attempts(tries, tally)
-    for reason, hit in _reasons(tries, number, width, submitted.posix_s, duration_s):
+    gone = open_ended & (edges == "drop")
+    for reason, hit in _reasons(gone, number, width, submitted.posix_s, duration_s):
         tally.rows(reason, hit & keep)
         keep &= ~hit
+    tally.rows("unfinished jobs (last attempt has no end): run time cut at the end of the log", keep & open_ended)
     tally.rows(f"jobs whose attempts differ in GPUs: those of the {gpus} one taken", differ & keep)
     tally.rows("zero-length jobs kept", keep & (duration_s == 0))
     tally.rows(f"jobs tried more than {MOST_ATTEMPTS:,} times: taken for {MOST_ATTEMPTS:,}",
@@ -103,11 +116,12 @@ def read_philly_log(path: Path, *, attempts: str = "sum", gpus: str = "last", tz
         "job_id": column("jobid"), "submit_s": submitted.posix_s[rows] - first_s,
         "duration_s": duration_s[rows], "num_gpus": width[rows], "vc": column("vc"), "user": column("user"),
         "status": words[rows], "attempts": np.minimum(number[rows], MOST_ATTEMPTS), "wait_s": wait_s[rows],
+        "cut": cut_words(open_ended[rows]),
     }
     provenance = Provenance(
         source=source, format="philly-log", rule=RULES[attempts], rows_read=n,
         counts=tally.counts, first=tally.first, notes=epoch_note(first_s, tz), epoch_s=epoch(first_s), tz=zone_name(tz),
-        window_s=(0.0, _last_seen_s(tries, submitted.posix_s) - first_s) if len(rows) else None,
+        window_s=(0.0, last_s - first_s) if len(rows) else None,
     )
     return Trace.from_columns(columns, provenance, rows=rows + 1, row_word="job")
 
@@ -146,16 +160,26 @@ def _gpus(tries: Attempts, n: int, taken: str) -> tuple[np.ndarray, np.ndarray]:
     return width, differ
 
 
+def _open_ended(tries: Attempts, n: int) -> np.ndarray:
+    """bool [jobs]: the last attempt has a start and no end."""
+    found = np.zeros(n, dtype=bool)
+    found[tries.job] = ~np.isnan(tries.start_s) & np.isnan(tries.end_s)  # in order, so that the last attempt decides
+    return found
+
+
+def _cut_short(tries: Attempts, open_ended: np.ndarray, last_s: float) -> Attempts:
+    """The attempts, the last one of each unfinished job ended at that time (POSIX s)."""
+    last = np.append(tries.job[1:] != tries.job[:-1], True) if len(tries.job) else np.empty(0, dtype=bool)
+    return replace(tries, end_s=np.where(last & open_ended[tries.job], last_s, tries.end_s))
+
+
 def _reasons(
-    tries: Attempts, number: np.ndarray, gpus: np.ndarray, submitted_s: np.ndarray, duration_s: np.ndarray
+    gone: np.ndarray, number: np.ndarray, gpus: np.ndarray, submitted_s: np.ndarray, duration_s: np.ndarray
 ) -> list[tuple[str, np.ndarray]]:
     """Why jobs are dropped, in the order in which the reasons are counted."""
-    final = np.zeros(len(number), dtype=bool)
-    open_ended = ~np.isnan(tries.start_s) & np.isnan(tries.end_s)
-    final[tries.job] = open_ended  # in order, so that the last attempt decides
     return [
         ("jobs without attempts dropped", number == 0),
-        ("unfinished jobs dropped (last attempt has no end)", final),
+        ("unfinished jobs dropped (last attempt has no end)", gone),
         ("jobs without a usable attempt dropped", ~(duration_s >= 0)),
         ("jobs that list no GPU dropped", gpus == 0),
         ("jobs without a time of submission dropped", np.isnan(submitted_s)),
@@ -196,6 +220,7 @@ READER = Reader(
         "attempts": "run time of a retried job: sum of attempts, last attempt, or span from first to last",
         "gpus": "GPUs of a job whose attempts differ: of the last attempt, the first, or the one with most",
         "tz": "zone of the times: naive (UTC) or a name such as America/Los_Angeles",
+        "edges": EDGES_HELP,
     },
     sniff=_sniff,
     side_tables=(

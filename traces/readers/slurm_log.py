@@ -11,7 +11,8 @@ import numpy as np
 from traces.errors import TraceError
 from traces.readers.rows import demands, lines_of_files
 from traces.reading import status
-from traces.reading.spans import spans
+from traces.reading.reader import choice
+from traces.reading.spans import EDGES, cut_words, spans
 from traces.reading.tally import Tally
 from traces.reading.text import LONGEST_RUN_S, Table, read_table
 from traces.reading.unpack import files_by, inner_name, only
@@ -44,9 +45,12 @@ class _Jobs:
 
 
 def read_slurm(
-    parts: Sequence[Part], header: tuple[str, ...], clock: Clock, provenance: Provenance
+    parts: Sequence[Part], header: tuple[str, ...], clock: Clock, provenance: Provenance, edges: str = "drop"
 ) -> Trace:
     """Read the logs of one or more clusters as one trace; `provenance` says what the format knows beforehand.
+
+    A job that started and has no end is dropped; with `edges` cut it runs to the last time that its file names, and is
+    marked in column `cut`. So is, in any case, one that has an end though its state says that it had not ended.
 
     duration_s is end - start and wait_s start - submission, whatever the columns `duration` and `queue` say: in Acme's
     Kalos, `duration` has the queueing in it. Rows where they differ are counted.
@@ -56,11 +60,12 @@ def read_slurm(
     TraceError
         See `traces.reading.text.read_table` and `Trace.from_columns`; a cell that is no time; an unknown state.
     """
+    choice("edges", edges, EDGES)
     jobs, total = _Jobs(), Tally()
     for part in parts:
         table = read_table(part.file, header)
         tally = Tally(table.lines, "line")
-        _add(jobs, table, part, clock, tally)
+        _add(jobs, table, part, clock, tally, edges)
         for what, count in tally.counts.items():
             where = f"{part.file.name}, " if len(parts) == 1 else f"{part.file.parent.name}/{part.file.name}, "
             total.add(what, count, (where * (len(parts) > 1) + place for place in tally.first[what]))
@@ -78,7 +83,7 @@ def read_slurm(
     return Trace.from_columns(columns, Provenance(**about), rows=lines_of_files(names, jobs.lines), row_word="file")
 
 
-def _add(jobs: _Jobs, table: Table, part: Part, clock: Clock, tally: Tally) -> None:
+def _add(jobs: _Jobs, table: Table, part: Part, clock: Clock, tally: Tally, edges: str) -> None:
     """Add the GPU jobs of one file."""
     gpus = table.number("gpu_num", integer=True, high=1e6, blank=True)
     look = np.ones(len(table), dtype=bool) if part.wanted is None else part.wanted(table)
@@ -86,7 +91,11 @@ def _add(jobs: _Jobs, table: Table, part: Part, clock: Clock, tally: Tally) -> N
     tally.rows("CPU-only jobs dropped", look & (gpus == 0))
     tally.rows("jobs without a number of GPUs dropped", look & np.isnan(gpus))
     submit_s, start_s, end_s = (_times(table, name, clock) for name in ("submit_time", "start_time", "end_time"))
-    found = spans(tally, submit_s, start_s, end_s, look & (gpus > 0))
+    last_s = float(np.fmax.reduce([submit_s, start_s, end_s], axis=None, initial=-np.inf))
+    state = table.text("state").tolist()
+    still = status.still_there(state)
+    found = spans(tally, submit_s, start_s, end_s, look & (gpus > 0), until_s=last_s if edges == "cut" else None)
+    tally.rows("jobs that had not ended by their state: run time cut at their end", found.kept & still & ~found.after)
     _compare(table, found.kept, found.duration_s, found.wait_s, tally)
     keep = np.flatnonzero(found.kept)
     vc = table.text("vc") if part.vc is None else np.full(len(table), part.vc, dtype=object)
@@ -95,7 +104,8 @@ def _add(jobs: _Jobs, table: Table, part: Part, clock: Clock, tally: Tally) -> N
         "vc": part.prefix + vc[keep] if part.vc is None else vc[keep],
         "submit_s": submit_s[keep], "duration_s": found.duration_s[keep], "wait_s": found.wait_s[keep],
         "num_gpus": gpus[keep], "worker_gpus": _workers(table, gpus, keep, tally),
-        "status": status.canonical(table.text("state").tolist(), table.source, table.lines)[keep],
+        "status": status.canonical(state, table.source, table.lines)[keep],
+        "cut": cut_words(found.after | still)[keep],
         **demands(table, keep, cpus=("cpu_num", 1.0)),
     }
     for name, values in columns.items():

@@ -27,6 +27,16 @@ WORDS: dict[str, str] = {
 } | {word: word for word in STATUSES}
 
 
+#: Source words (lower case) of a job that had GPUs and had not ended when the log was taken.
+STILL = ("running", "suspended")
+
+
+def still_there(words: Sequence[str]) -> np.ndarray:
+    """bool[n]: by its word, in any case, the job had started and not ended when the log was taken."""
+    still = {word for word in set(words) if word.strip().lower() in STILL}
+    return np.array([word in still for word in words], dtype=bool)
+
+
 def canonical(
     words: Sequence[str], source: str, rows: Sequence[int] | np.ndarray, row_word: str = "line",
     own: Mapping[str, str] | None = None,

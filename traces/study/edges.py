@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from traces.reading.spans import WITHIN_LOG
 from traces.select import asked_for
 from traces.trace import Trace
 
@@ -33,8 +32,8 @@ def edges(trace: Trace, demand_gpu_s: np.ndarray) -> dict[str, Any]:
     Returns
     -------
     dict
-        begin_s, end_s, known (whether the log says so); submitted_before: jobs; cut: jobs that the reader cut to the
-        log, at its begin and at its end (`cut_off`); end_after: jobs that end after the end, gpu_share (their part of
+        begin_s, end_s, known (whether the log says so); submitted_before: jobs; cut: jobs that are cut off, at
+        its begin and at its end (`cut_off`); end_after: jobs that end after the end, gpu_share (their part of
         all GPU time), beyond_share (the part after the end); unknown_status: jobs; late: a row for each run time X at
         the quantiles `REACH`: within_s (X), jobs (submitted in the last X), longer (how many of them run longer than
         X), expected (how many would, if they were like those submitted before, of which there must be `ENOUGH`; none
@@ -66,17 +65,13 @@ def edges(trace: Trace, demand_gpu_s: np.ndarray) -> dict[str, Any]:
 
 
 def cut_off(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Masks of the jobs whose run the reader cut to the log, as `Provenance.rule` says: at its begin, and at its end.
+    """Masks of the jobs that the log cuts off at its begin, and at its end (column `cut`).
 
     The first are there from the first instant, and no wait is known; the others go on at the last. How long they run
     is then a lower bound.
     """
-    about = trace.provenance
-    if about.window_s is None or WITHIN_LOG not in about.rule:
-        return np.zeros(len(trace), dtype=bool), np.zeros(len(trace), dtype=bool)
-    begin_s, end_s = about.window_s
-    ends_s = trace.submit_s + np.nan_to_num(trace.wait_s) + trace.duration_s
-    return (trace.submit_s == begin_s) & np.isnan(trace.wait_s), np.isclose(ends_s, end_s, rtol=0, atol=1e-3)
+    both = trace.cut == "both"
+    return both | (trace.cut == "before"), both | (trace.cut == "after")
 
 
 def gpus_in_use(starts_s: np.ndarray, ends_s: np.ndarray, gpus: np.ndarray, bounds_s: np.ndarray) -> np.ndarray:

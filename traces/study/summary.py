@@ -108,9 +108,11 @@ def _load(summary: Mapping[str, Any]) -> Iterator[str]:
         return
     load = summary["load"]
     lacking = ", types that are not there included" if load["gpu_hours_without_type"] > 0 else ""
-    yield _line("offered load", f"{load['total']:.3f} in all{lacking}")
+    if "modelled" in load:
+        yield _line("modelled load", f"{load['modelled']:.3f} in all, GPUs as fast as they are modelled")
+    yield _line("recorded load", f"{load['total']:.3f} in all{lacking}")
     for name, value in load["by_type"].items():
         notice = ": above 1, its queue grows" if value > 1 else ""
-        yield _line("offered load", f"{value:.3f} on {name}{notice}")
+        yield _line("recorded load", f"{value:.3f} on {name}{notice}")
     if load["gpu_hours_without_type"] > 0:
-        yield _line("offered load", f"{load['gpu_hours_without_type']:,.1f} GPU-hours ask for types not there")
+        yield _line("recorded load", f"{load['gpu_hours_without_type']:,.1f} GPU-hours ask for types not there")

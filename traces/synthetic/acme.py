@@ -21,7 +21,7 @@ from functools import cache
 import numpy as np
 
 from traces.synthetic.odds import RunTimes
-from traces.synthetic.whole_gpus import ALL, Cluster, chosen, cluster_columns
+from traces.synthetic.whole_gpus import ALL, Cluster, chosen, cluster_columns, jobs_in_four_weeks
 
 #: Jobs by hour of the day (UTC+8), mean 1: all four clusters of Helios.
 HOURS = (0.90, 0.84, 0.68, 0.60, 0.56, 0.56, 0.55, 0.51, 0.56, 0.82, 1.12, 1.24,
@@ -79,6 +79,11 @@ def acme_columns(jobs: int, seed: int, *, cluster: str = ALL) -> dict[str, np.nd
         Which cluster's jobs.
     """
     return cluster_columns(chosen(_clusters(), cluster), jobs, seed, 31)
+
+
+def acme_jobs(*, cluster: str = ALL) -> int:
+    """How many jobs four weeks of the log have."""
+    return jobs_in_four_weeks(chosen(_clusters(), cluster))
 
 
 @cache

@@ -22,7 +22,7 @@ from functools import cache
 import numpy as np
 
 from traces.synthetic.odds import RunTimes
-from traces.synthetic.whole_gpus import ALL, Cluster, chosen, cluster_columns
+from traces.synthetic.whole_gpus import ALL, Cluster, chosen, cluster_columns, jobs_in_four_weeks
 
 #: Share of jobs that run up to 2^i s, i = 0, 1, …; then the longest, s.
 BELOW = (0.0400, 0.0493, 0.0635, 0.0770, 0.1072, 0.1615, 0.2488, 0.3781, 0.5657, 0.6758, 0.7525, 0.8410, 0.8753, 0.9075,
@@ -79,6 +79,11 @@ def helios_columns(jobs: int, seed: int, *, cluster: str = ALL) -> dict[str, np.
         Which cluster's jobs.
     """
     return cluster_columns(chosen(_clusters(), cluster), jobs, seed, 21)
+
+
+def helios_jobs(*, cluster: str = ALL) -> int:
+    """How many jobs four weeks of the log have."""
+    return jobs_in_four_weeks(chosen(_clusters(), cluster))
 
 
 @cache

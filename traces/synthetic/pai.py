@@ -99,6 +99,11 @@ def pai_columns(jobs: int, seed: int) -> dict[str, np.ndarray]:
     }
 
 
+def pai_jobs() -> int:
+    """How many jobs four weeks of the log have."""
+    return round(4 * 604_800 / MEAN_GAP_S)
+
+
 @cache
 def _kinds() -> tuple[np.ndarray, np.ndarray, np.ndarray, RunTimes]:
     """Instances, thousandths of a GPU and weight of each kind of job, the frequent first; their run times."""

@@ -14,7 +14,8 @@ of 109 days in `philly.toml`, which `experiments/fit_philly.py` writes. They are
 Run times and GPU counts are dealt out, not drawn one by one: each class gets its distribution, so that the sum of GPU
 time hangs on no luck. What is drawn: who comes when and after whom, and which job of a class has which run time.
 
-A trace of fewer jobs has the same rate per hour, and the weeks of the log pass faster; one of more, slower.
+A trace of fewer jobs has the same rate per hour, and the weeks of the log pass faster; one of more, slower. A run takes
+a month of the whole log instead (`traces.synthetic.month`).
 How jobs end is from published totals. Users are assumed: the subset names none.
 """
 
@@ -43,6 +44,11 @@ SAME_USER = 0.6
 def philly_columns(jobs: int, seed: int) -> dict[str, np.ndarray]:
     """Columns of a Philly-like trace, unsorted; time 0 is a Monday 00:00 UTC, times are whole seconds."""
     return columns_like(statistics(), jobs, seed)
+
+
+def philly_jobs() -> int:
+    """How many jobs the log has."""
+    return statistics().jobs
 
 
 def columns_like(stats: Statistics, jobs: int, seed: int) -> dict[str, np.ndarray]:

@@ -55,6 +55,11 @@ def chosen(clusters: Mapping[str, Cluster], name: str) -> list[Cluster]:
     return list(clusters.values()) if name == ALL else [clusters[name]]
 
 
+def jobs_in_four_weeks(clusters: Sequence[Cluster]) -> int:
+    """How many jobs come to some clusters in four weeks."""
+    return round(sum(cluster.jobs_per_hour for cluster in clusters) * 4 * 168)
+
+
 def cluster_columns(clusters: Sequence[Cluster], jobs: int, seed: int, stream: int) -> dict[str, np.ndarray]:
     """Columns of the jobs of some clusters, unsorted; `vc` is the cluster; times are whole s from a Monday 00:00.
 

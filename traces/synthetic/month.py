@@ -1,0 +1,74 @@
+"""A generated log at its own clock: a month of it, more of it, or several such logs laid over each other.
+
+A month is four whole weeks: each weekday is in it four times. Whoever asks for more weeks gets those that follow, as
+far as the log is whole and busy, then those before the month, then the same weeks of another log with the same
+statistics (another seed): so weekdays go on, and no job comes twice. A layer is such a log again, at the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from traces.errors import TraceError
+from traces.offered_load import WEEK_S, hashes
+from traces.select import MOST_JOBS
+from traces.synthetic.generate import about, checked, columns_of
+from traces.trace import Trace
+
+MONTH_WEEKS = 4
+_OTHERS = 53
+"""Stream of the seeds of further logs."""
+
+
+def month(
+    name: str, seed: int = 0, options: Mapping[str, str] | None = None, weeks: int = MONTH_WEEKS, layers: int = 1,
+    keep: float = 1.0,
+) -> Trace:
+    """The month of a log and what follows it, `weeks` in all, of `layers` logs.
+
+    Parameters
+    ----------
+    name, seed, options
+        See `traces.synthetic.generate.generate`.
+    keep : float
+        Share of the jobs, above 0: those with the smallest hashes of seed and id, see `traces.stretch`.
+
+    Raises
+    ------
+    TraceError
+        See `generate`; or more jobs than a trace may have.
+
+    Examples
+    --------
+    >>> trace = month("philly")
+    >>> len(trace), round(float(trace.submit_s[-1]) / 86_400, 1)
+    (19572, 28.0)
+    """
+    options = options or {}
+    generator = checked(name, seed, options)
+    jobs = generator.log_jobs(**options)
+    first, begin, end = (week * WEEK_S for week in generator.weeks)
+    period_s = end - first
+    rounds = math.ceil(weeks * WEEK_S / period_s)
+    if (most := jobs * rounds * layers * keep) > MOST_JOBS:
+        raise TraceError("too many jobs", where=f"synthetic {name!r}", got=f"{most:,.0f}",
+                         allowed=f"up to {MOST_JOBS:,}", todo="Ask for fewer jobs, or a load nearer to the log's.")
+    parts = []
+    for number in range(rounds * layers):
+        turn = number // layers
+        own = np.random.default_rng([seed, _OTHERS, number]).integers(2**62) if number else seed
+        columns = columns_of(name, jobs, int(own), options)
+        submit_s = columns["submit_s"]
+        moved = (submit_s - begin) % period_s + turn * period_s
+        rows = (submit_s >= first) & (submit_s < end) & (moved < weeks * WEEK_S)
+        if number:
+            columns["job_id"] = np.array([f"{job}~{number}" for job in columns["job_id"]], dtype=object)
+        if keep < 1:
+            rows &= hashes(columns["job_id"], seed) < keep * 2.0**64
+        parts.append({key: values[rows] for key, values in (columns | {"submit_s": moved}).items()})
+    columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    made = len(columns["job_id"])
+    return Trace.from_columns(columns, about(name, made, seed, options, weeks * WEEK_S))
