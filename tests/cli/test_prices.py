@@ -41,7 +41,7 @@ def test_r3_15_a_run_at_a_file_of_prices_costs_what_the_recommendation_says(hets
     (here / "one.csv").write_text("job_id,submit_s,duration_s,num_gpus,model,batch_size,work_iters\n"
                                   "a,0,1,1,resnet50,64,1000\n")
     played = ("run", "--trace", "one.csv", "--cluster", "a100:8", "--policy", "fifo", "--out", "r", "--json", "-q",
-              "--force", "--prices")
+              "--calibration", "tuned", "--force", "--prices")
     got = told(hetsim(*played, "eur.toml"))
     assert got["cost_usd"] == pytest.approx(plan["usd_per_job"], rel=1e-9)
     run = load_run("r")

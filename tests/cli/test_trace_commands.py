@@ -404,7 +404,8 @@ def test_r2_07_the_recorded_load_is_asked_for_by_name(hetsim, here):
 
 def test_a_generated_run_is_a_month_of_its_log_at_its_own_times(hetsim, here):
     said = hetsim("run", "--policy", "fifo", "--out", "out")
-    assert said.code == 0 and re.search(r"jobs of synthetic philly over 27\.\d days .* modelled load 0\.70", said.err)
+    assert said.code == 0
+    assert re.search(r"jobs of synthetic philly over 2[78]\.\d days .* modelled load 0\.70", said.err)
     assert re.search(r"[0-9,]+ of [0-9,]+ jobs of a month of the log, at their own times", said.err)
     log, jobs = month("philly"), pq.read_table(here / "out" / "jobs.parquet")
     times = dict(zip(log.job_id.tolist(), log.submit_s.tolist(), strict=True))
