@@ -15,6 +15,7 @@ from typing import Any
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from sim.performance.readers.files import read_bytes
 from sim.performance.readers.onnx_costs import Node, place
+from sim.performance.readers.onnx_functions import without_functions
 from sim.performance.readers.onnx_settle import Shapes, captured, graphs_in, settle, stated_shapes
 from sim.performance.readers.onnx_weights import trained
 from sim.performance.readers.operators import assemble
@@ -190,7 +191,7 @@ def graph_of_model(
     copy = type(model)()
     copy.CopyFrom(model)
     batch = _batch_of(copy, dims or {}, batch_axis, where)
-    graph, shaped = settle(copy, where)
+    graph, shaped = settle(without_functions(copy, where), where)
     tape, shapes = _tape(graph, shaped, where)
     inputs: Sequence[str] = list(tape.maker)
     _nodes(graph, tape, shapes, where)

@@ -1,0 +1,74 @@
+"""ONNX models that are made to mislead, or to be too large: functions that multiply, names of other domains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto, helper, numpy_helper
+
+from sim.performance import PerformanceError
+from sim.performance.readers import onnx_functions
+from tests.performance.onnxmodels import FLOAT, by_name, made, read, zeros
+
+node = helper.make_node
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+
+
+def _doubling(depth: int, first: str = "Relu") -> ModelProto:
+    """A call of f_depth; each f_k calls f_(k-1) twice, f_0 is one node: 2^depth of them."""
+    domain = "" if first == "Relu" else "local"
+    functions = [helper.make_function("local", "f0", ["x"], ["y"], [node(first, ["x"], ["y"], domain=domain)], OPSETS)]
+    for k in range(1, depth + 1):
+        halves = [node(f"f{k - 1}", [a], [b], domain="local") for a, b in (("x", "h"), ("h", "y"))]
+        functions.append(helper.make_function("local", f"f{k}", ["x"], ["y"], halves, OPSETS))
+    call = node(f"f{depth}", ["x"], ["y"], domain="local")
+    model = made([call], {"x": (FLOAT, ["n", 8])}, {"y": (FLOAT, ["n", 8])})
+    model.opset_import.append(OPSETS[1])
+    model.functions.extend(functions)
+    return model
+
+
+def test_f51_calls_of_local_functions_are_nodes(tmp_path):
+    assert read(tmp_path, _doubling(3)).kind == ("elementwise",) * 8
+
+
+@pytest.mark.parametrize(("depth", "got"), [(17, "131072"), (40, "1099511627776"), (2000, "1e\\+300")])
+def test_f51_functions_that_multiply_are_counted_before_they_are_put_in_place(tmp_path, monkeypatch, depth, got):
+    monkeypatch.setattr("onnx.inliner.inline_local_functions", lambda model: pytest.fail("was put in place"))
+    with pytest.raises(PerformanceError, match=rf"made.onnx: .*too many nodes; got '?{got}'?; allowed: up to 100,000"):
+        read(tmp_path, _doubling(depth))
+
+
+def test_f51_large_constants_of_functions_are_counted_in_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_functions, "MOST_BYTES", 10_000)
+    model = _doubling(3)
+    value = numpy_helper.from_array(np.zeros(1000, np.float32))
+    model.functions[0].node.append(node("Constant", [], ["c"], value=value))
+    with pytest.raises(PerformanceError, match=r"too many bytes; got 32\d\d\d; allowed: up to 10,000 bytes"):
+        read(tmp_path, model)
+
+
+def test_f51_a_function_that_calls_itself_is_refused(tmp_path):
+    with pytest.raises(PerformanceError, match="calls itself; got 'local:f"):
+        read(tmp_path, _doubling(2, first="f1"))
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Relu", "Reshape", "Shape", "Gelu"])
+def test_f52_an_operator_of_another_domain_is_not_the_standard_one_of_its_name(tmp_path, op):
+    value = (FLOAT, ["n", 8])
+    nodes = [node(op, ["x", "w"], ["h"], "odd", domain="my.own"), node("Relu", ["h"], ["y"])]
+    model = made(nodes, {"x": value}, {"y": value}, zeros(w=(8, 8)))
+    model.opset_import.append(helper.make_opsetid("my.own", 1))
+    model.graph.value_info.append(helper.make_tensor_value_info("h", *value))
+    with pytest.raises(PerformanceError, match=rf"node 'odd': .*got '{op} of the domain my\.own'.*ai\.onnx"):
+        read(tmp_path, model)
+
+
+def test_f52_operators_of_another_domain_that_are_alike_are_known_by_name(tmp_path):
+    value = (FLOAT, ["n", 8])
+    nodes = [node("Gelu", ["x"], ["h"], "gelu", domain="com.microsoft"),
+             node("Relu", ["h"], ["y"], "relu", domain="ai.onnx")]  # fmt: skip
+    model = made(nodes, {"x": value}, {"y": value})
+    model.opset_import.extend([helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("ai.onnx", 17)])
+    model.graph.value_info.append(helper.make_tensor_value_info("h", *value))
+    assert by_name(read(tmp_path, model), "stored_bytes") == {"gelu": 16, "relu": 16}
