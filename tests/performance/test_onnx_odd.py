@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from sim.performance import PerformanceError
 from sim.performance.readers import onnx_functions
-from tests.performance.onnxmodels import FLOAT, by_name, made, read, zeros
+from tests.performance.onnxmodels import FLOAT, INT64, by_name, made, read, zeros
 
 node = helper.make_node
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
@@ -72,3 +72,46 @@ def test_f52_operators_of_another_domain_that_are_alike_are_known_by_name(tmp_pa
     model.opset_import.extend([helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("ai.onnx", 17)])
     model.graph.value_info.append(helper.make_tensor_value_info("h", *value))
     assert by_name(read(tmp_path, model), "stored_bytes") == {"gelu": 16, "relu": 16}
+
+
+def _narrow(kind: int, *shape: int) -> TensorProto:
+    return helper.make_tensor("q", kind, shape, bytes(int(np.prod(shape))), raw=True)
+
+
+KINDS = [TensorProto.INT8, TensorProto.UINT8, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["cast", "scaled", "moved", "turned"])
+def test_f53_weights_that_become_floats_by_a_cast_are_weights(tmp_path, kind, way):
+    scale = numpy_helper.from_array(np.float32(0.1), "s")
+    cast = node("Cast", ["q"], ["f"], to=FLOAT)
+    nodes = {
+        "cast": [cast],
+        "scaled": [cast, node("Mul", ["f", "s"], ["w"])],
+        "moved": [cast, node("Sub", ["f", "s"], ["m"]), node("Mul", ["s", "m"], ["w"])],
+        "turned": [node("Transpose", ["q"], ["t"], perm=[1, 0]), node("Cast", ["t"], ["w"], to=FLOAT)],
+    }[way]
+    product = node("MatMul", ["x", nodes[-1].output[0]], ["y"], "product")
+    value = (FLOAT, ["n", 64])
+    model = made([*nodes, product], {"x": value}, {"y": value}, [_narrow(kind, 64, 64), scale], opset=19)
+    assert by_name(read(tmp_path, model), "weight_params") == {"product": 64 * 64}
+
+
+def test_f53_rows_of_a_narrow_table_that_are_cast_are_an_embedding(tmp_path):
+    nodes = [node("Gather", ["q", "ids"], ["rows"], "embed"), node("Cast", ["rows"], ["y"], "cast", to=FLOAT)]
+    model = made(nodes, {"ids": (INT64, ["n", 5])}, {"y": (FLOAT, ["n", 5, 16])}, [_narrow(KINDS[0], 100, 16)])
+    graph = read(tmp_path, model)
+    assert graph.kind == ("embedding", "elementwise")
+    assert graph.weight_params.tolist() == [1600, 0]
+
+
+def test_f53_masks_and_positions_that_are_cast_are_not_trained(tmp_path):
+    """A mask of bytes multiplies a sample, positions of 64 bits a weight."""
+    positions = numpy_helper.from_array(np.arange(64).reshape(8, 8), "p")
+    nodes = [
+        node("Cast", ["q"], ["mask"], to=FLOAT), node("Mul", ["x", "mask"], ["kept"], "mask"),
+        node("Cast", ["p"], ["at"], to=FLOAT), node("MatMul", ["kept", "at"], ["y"], "product"),
+    ]  # fmt: skip
+    model = made(nodes, {"x": (FLOAT, ["n", 8])}, {"y": (FLOAT, ["n", 8])}, [_narrow(KINDS[1], 1, 8), positions])
+    assert by_name(read(tmp_path, model), "weight_params") == {"mask": 0, "product": 0}
