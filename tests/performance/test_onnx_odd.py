@@ -115,3 +115,45 @@ def test_f53_masks_and_positions_that_are_cast_are_not_trained(tmp_path):
     ]  # fmt: skip
     model = made(nodes, {"x": (FLOAT, ["n", 8])}, {"y": (FLOAT, ["n", 8])}, [_narrow(KINDS[1], 1, 8), positions])
     assert by_name(read(tmp_path, model), "weight_params") == {"mask": 0, "product": 0}
+
+
+@pytest.mark.parametrize("any_size", ["?", "-1", "*", "None"])
+def test_f54_what_is_written_for_any_size_is_no_name(tmp_path, any_size):
+    """Paddle writes '?' for each open size: two of them are not alike."""
+    pool = node("GlobalMaxPool", ["x"], ["y"], "pool")
+    model = made([pool], {"x": (FLOAT, [any_size, 3, any_size, any_size])}, {"y": (FLOAT, [any_size, 3, 1, 1])})
+    with pytest.raises(PerformanceError, match=r"dimension 2 of input 'x' has no size.*--dim x:2=128;"):
+        read(tmp_path, model)
+    with pytest.raises(PerformanceError, match=r"dimension 3 of input 'x' has no size.*--dim x:3=128;"):
+        read(tmp_path, model, dims={"x:2": 48})
+    with pytest.raises(PerformanceError, match=r"of that name; got .*allowed: x:0, x:2, x:3"):
+        read(tmp_path, model, dims={any_size: 48, "x:2": 48, "x:3": 64})
+    graph = read(tmp_path, model, dims={"x:2": 48, "x:3": 64})
+    assert graph.in_bytes.tolist() == [2 * 3 * 48 * 64]
+
+
+def _sum_of(x: list, state: list) -> ModelProto:
+    nodes = [node("Relu", ["x"], ["y"], "relu"), node("Relu", ["state"], ["z"], "relu_of_state")]
+    return made(nodes, {"x": (FLOAT, x), "state": (FLOAT, state)}, {"y": (FLOAT, x), "z": (FLOAT, state)})
+
+
+def test_f55_who_has_the_batch_at_different_dimensions_is_told_what_can_be_given(tmp_path):
+    """Each remedy that is told is tried: it is accepted, or asks for the next size."""
+    with pytest.raises(PerformanceError) as told:
+        read(tmp_path, _sum_of([4, 7, 6], [1, 4, 5]))
+    assert "got 'x: [4, 7, 6], state: [1, 4, 5]'" in str(told.value)
+    assert "--batch-axis" not in str(told.value) and "--dim" not in str(told.value)
+    assert "one name in all of them: write it so" in str(told.value)
+    with pytest.raises(PerformanceError, match=r"dimension 0 is the batch of all inputs: --dim x:0=4\. A model"):
+        read(tmp_path, _sum_of([None, 7, 6], [4, 3, 5]))
+    assert read(tmp_path, _sum_of([None, 7, 6], [4, 3, 5]), dims={"x:0": 4}).out_bytes.sum() == 2 * (42 + 15)
+    with pytest.raises(PerformanceError, match=r"If dimension 1 is: --batch-axis 1; in Python, batch_axis=1\. A model"):
+        read(tmp_path, _sum_of([7, 4, 6], [1, 4, 5]))
+    assert read(tmp_path, _sum_of([7, 4, 6], [1, 4, 5]), batch_axis=1).out_bytes.sum() == 2 * (42 + 5)
+    assert read(tmp_path, _sum_of(["n", 7, 6], [1, "n", 5])).out_bytes.sum() == 2 * (42 + 5)
+
+
+@pytest.mark.parametrize("axis", [-1, 3, 99])
+def test_f55_a_batch_axis_that_no_input_has_is_refused_as_such(tmp_path, axis):
+    with pytest.raises(PerformanceError, match=rf"no input has that dimension.*got {axis}; allowed: 0 to 2"):
+        read(tmp_path, _sum_of([None, 7, None], [4, 3, 5]), batch_axis=axis)
