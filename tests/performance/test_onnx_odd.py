@@ -153,6 +153,11 @@ def test_f55_who_has_the_batch_at_different_dimensions_is_told_what_can_be_given
     assert read(tmp_path, _sum_of(["n", 7, 6], [1, "n", 5])).out_bytes.sum() == 2 * (42 + 5)
 
 
+def test_f55_a_model_whose_inputs_have_no_dimensions_has_no_sample(tmp_path):
+    with pytest.raises(PerformanceError, match="has no input with dimensions"):
+        read(tmp_path, _sum_of([], []))
+
+
 @pytest.mark.parametrize("axis", [-1, 3, 99])
 def test_f55_a_batch_axis_that_no_input_has_is_refused_as_such(tmp_path, axis):
     with pytest.raises(PerformanceError, match=rf"no input has that dimension.*got {axis}; allowed: 0 to 2"):

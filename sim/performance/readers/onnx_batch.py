@@ -43,7 +43,9 @@ def batch_of(model: Any, dims: Mapping[str, int], batch_axis: int, where: str) -
                 f"dimension {name!r} has an impossible size", where=where, got=size, allowed=f"1 to {MOST_SIZE:,}"
             )
     inputs = _inputs(model)
-    most = max((len(entry.dims) for entry in inputs), default=1)
+    if not inputs:
+        raise PerformanceError("the model has no input with dimensions: nothing in it is a sample", where=where)
+    most = max(len(entry.dims) for entry in inputs)
     if not 0 <= batch_axis < most:
         raise PerformanceError("no input has that dimension, which is said to be the batch", where=where,
                                got=batch_axis, allowed="0" if most == 1 else f"0 to {most - 1}")  # fmt: skip
@@ -53,7 +55,7 @@ def batch_of(model: Any, dims: Mapping[str, int], batch_axis: int, where: str) -
         raise PerformanceError(
             f"the inputs do not have one batch size in dimension {batch_axis}",
             where=where,
-            got=", ".join(f"{entry.name}: {list(entry.sizes())}" for entry in inputs) or None,
+            got=", ".join(f"{entry.name}: {list(entry.sizes())}" for entry in inputs),
             todo=_remedy(inputs, batch_axis),
         )
     _substitute(model, sizes)
@@ -139,7 +141,7 @@ def _remedy(inputs: Sequence[_Input], batch_axis: int) -> str:
     if open_at and len(fixed) == 1 and min(fixed) >= 1:
         said.append(f"If dimension {batch_axis} is the batch of all inputs: "
                     + " ".join(f"--dim {place}={min(fixed)}" for place in open_at) + ".")  # fmt: skip
-    for axis in range(max((len(entry.dims) for entry in inputs), default=0)):
+    for axis in range(max(len(entry.dims) for entry in inputs)):
         batches = _batches(inputs, axis)
         if axis != batch_axis and len(batches) == len(inputs) and _is_one(batches):
             said.append(f"If dimension {axis} is: --batch-axis {axis}; in Python, batch_axis={axis}.")
