@@ -79,14 +79,15 @@ MEASURES: dict[str, Measure] = {
     "wasted_share": Measure("share", "wasted GPU time of that held", "wasted / held"),
     "unsuccessful_gpu_h": Measure("GPU-h", "GPU time of all jobs that the trace says were killed or failed (not waste)",
                                   "Σ gpu_s of jobs that end as killed or failed in the whole run"),
-    "modelled_load": Measure("", "the load: demand of the jobs that count over what the cluster can do by modelled "
-                             "speed while they come, as the setting load has it", "D / (W T), W what the "
+    "modelled_load": Measure("", "the load: demand of the window's jobs, cut ones too, over what the cluster can do by "
+                             "modelled speed while they come, as the setting load has it", "D / (W T), W what the "
                              "cluster is worth in recorded GPUs"),
     "offered_load_span": Measure("", "the same as if all GPUs were those that run times were recorded on", "D / (N T)"),
     "offered_load": Measure("", "the recorded load, with a mean run time for the last to end", "D / (N (T + D / G))"),
-    "backlog_gpu_h": Measure("GPU-h", "recorded GPU time of work that was late at the end of T + D / G",
+    "backlog_gpu_h": Measure("GPU-h", "recorded GPU time of their work that was late at the end of T + D / G",
                              "Σ GPUs × max(0, due − done)"),
-    "drain_s": Measure("s", "how long after it the jobs that count were on GPUs; unknown while one is unfinished",
+    "drain_s": Measure("s", "how long after it the window's jobs, cut ones too, were on GPUs; unknown "
+                       "while one is unfinished",
                        "max(0, max end_s − (min submit_s + T + D / G))"),
     "preemptions": Measure("", "times that a policy put a job back into the queue", "segments that end with preempted"),
     "moves": Measure("", "times that a policy moved or resized a job", "segments that end with migrated or resized"),

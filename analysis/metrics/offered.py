@@ -27,7 +27,7 @@ def offered_load(run: Run) -> pd.DataFrame:
       waited, and was not: the sum over jobs of ``GPUs * max(0, min(duration_s, end - submit_s) - duration_s * share)``,
       `share` being that of `work_total` which stood by then. So it is 0 only where nobody was behind: a job on faster
       GPUs than recorded makes up for no other. Of a type, the part of it that the demand below has there.
-    - ``drain_s``: from the end of `window_s` to the last time that jobs which count were on GPUs (of the type), at
+    - ``drain_s``: from the end of `window_s` to the last time that jobs which ask were on GPUs (of the type), at
       least 0; None while any of them is unfinished.
 
     Durations are those recorded in the trace. Rejected jobs and jobs submitted after the run's end ask for nothing; in

@@ -92,6 +92,11 @@ class LinkSettings(Settings):
         if self.gpus_per_switch and self.gpus_per_socket % self.gpus_per_switch:
             raise RefusedError("a PCIe switch is on two sockets",
                                allowed="gpus_per_socket a multiple of gpus_per_switch")
+        for part in ("switch", "socket"):
+            sizes = sorted((self.gpus_per_nvlink, getattr(self, f"gpus_per_{part}")))
+            if sizes[0] and sizes[1] % sizes[0]:
+                raise RefusedError(f"an NVLink group is on parts of two: gpus_per_nvlink and gpus_per_{part}",
+                                   allowed="one a multiple of the other")
         return self
 
     @field_validator("network_class", "node_class", "host_class", "socket_class")

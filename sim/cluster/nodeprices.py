@@ -15,12 +15,13 @@ from pydantic import Field, field_validator, model_validator
 
 from sim.cluster.prices import PriceRow, by_type, chosen, prices_file, read_prices
 from sim.cluster.spec import ClusterError
-from sim.hardware.gputypes import PRICE_KINDS, GpuType, Price, gpu_type
+from sim.hardware.gputypes import MOST_USD_PER_H, PRICE_KINDS, GpuType, Price, gpu_type
 from sim.settings.values import RefusedError, Settings, setting
 from traces.errors import HetsimError, did_you_mean
 
-_MOST_USD = 1e6
-_Amounts = dict[str, Annotated[float, Field(ge=0, le=_MOST_USD)]]
+_Amounts = dict[str, Annotated[float, Field(ge=0, le=MOST_USD_PER_H)]]
+_SHOWN_PRICES = 4
+"""Of a type whose nodes have many prices, so many are told."""
 _AMOUNTS = "TYPE = price in USD, a number from 0 to 1,000,000"
 
 
@@ -30,9 +31,9 @@ class NodePrice(Settings):
     price_kind: str = setting("", "of these nodes: on-demand, spot or reserved; left out: the type's price",
                               allowed=", ".join(PRICE_KINDS))
     price_usd_per_gpu_h: float | None = setting(None, "of these nodes, in place of the type's", unit="USD/GPU-h", ge=0,
-                                                le=_MOST_USD)
+                                                le=MOST_USD_PER_H)
     price_usd_per_node_h: float | None = setting(None, "the same for each whole node", unit="USD/node-h", ge=0,
-                                                 le=_MOST_USD)
+                                                 le=MOST_USD_PER_H)
 
     @model_validator(mode="after")
     def _one(self) -> NodePrice:
@@ -107,8 +108,12 @@ def at_mean(priced: Sequence[GpuType], gpus: Sequence[int]) -> GpuType:
         return priced[0]
     known = [gpu.price_or_nan for gpu in priced]
     mean = sum(usd * n for usd, n in zip(known, gpus, strict=True)) / sum(gpus)
-    parts = ", ".join(f"{n} at " + ("an unknown price" if gpu.price_usd_per_h is None else f"{gpu.price_usd_per_h:g}")
-                      for gpu, n in zip(priced, gpus, strict=True))
+    at: dict[str, int] = {}
+    for gpu, n in zip(priced, gpus, strict=True):
+        price = "an unknown price" if gpu.price_usd_per_h is None else f"{gpu.price_usd_per_h:g}"
+        at[price] = at.get(price, 0) + n
+    parts = ", ".join(f"{n} at {price}" for price, n in list(at.items())[:_SHOWN_PRICES])
+    parts += f" and {len(at) - _SHOWN_PRICES} other prices" if len(at) > _SHOWN_PRICES else ""
     cite = {**priced[0].cite, "price_usd_per_h": f"mean of its GPUs: {parts}"}
     return replace(priced[0], price_usd_per_h=None if math.isnan(mean) else mean, cite=cite)
 

@@ -6,6 +6,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import date as day
 from functools import cache
 from importlib.resources import files
 
@@ -22,6 +23,12 @@ where present, FP32 elsewhere (what PyTorch 1.7 to 1.11 does unasked). 'fp32' : 
 PRICE_KINDS = ("on-demand", "spot", "reserved")
 """Of prices. Spot instances may be taken away at any time; reserved ones are paid whether they are used or not."""
 
+MOST_USD_PER_H = 1e6
+"""For a GPU or a node: no provider asks for more."""
+
+_RATES = (1e-6, 1e9)
+"""How many of a currency may make a USD."""
+
 
 class HardwareError(HetsimError):
     """An unknown GPU type, precision or kind of price, or a catalogue entry that cannot be used."""
@@ -29,7 +36,7 @@ class HardwareError(HetsimError):
 
 @dataclass(frozen=True)
 class Price:
-    """What one provider asks for an hour.
+    """What one provider asks for an hour, up to `MOST_USD_PER_H`.
 
     Raises
     ------
@@ -44,6 +51,7 @@ class Price:
     per: str
     """'gpu' or 'node'."""
     date: str
+    """A day, month or year: 2025-11-30, 2025-11, 2025 or about 2025."""
     source: str
     node_gpus: int = 0
     """GPUs of the node that the amount is for."""
@@ -52,32 +60,53 @@ class Price:
     """How many of the currency make a USD; of other currencies only."""
 
     def __post_init__(self) -> None:
+        low, high = _RATES
+        usd = self.usd_per_h
+        rated = self.currency_per_usd == 0 if self.currency == "USD" else low <= self.currency_per_usd <= high
         wrong = {
             "the kind of a price": (self.kind, ", ".join(PRICE_KINDS), self.kind in PRICE_KINDS),
-            "a price": (self.amount_per_h, "a number from 0", 0 <= self.amount_per_h < math.inf),
             "what a price is for": (self.per, "gpu or node", self.per in ("gpu", "node")),
             "the GPUs of a price": (self.node_gpus, "node_gpus: 1 or more per node, none per gpu",
                                     (self.node_gpus >= 1) == (self.per == "node") and self.node_gpus >= 0),
             "the rate of a currency": (
-                f"{self.currency}, {self.currency_per_usd:g} a USD", "USD alone, or another with currency_per_usd",
-                (self.currency_per_usd > 0) == (self.currency != "USD") and 0 <= self.currency_per_usd < math.inf,
+                f"{self.currency}, {self.currency_per_usd:g} a USD",
+                f"USD alone, or another with currency_per_usd from {low:f} to {high:,.0f}", rated,
             ),
+            "a price": (f"{usd:g} USD an hour", f"0 to {MOST_USD_PER_H:,.0f} USD an hour for the {self.per}",
+                        0 <= usd <= MOST_USD_PER_H),
             "date and source of a price": (f"{self.date!r}, {self.source!r}", "both", bool(self.date and self.source)),
+            "the date of a price": (self.date, "a day, month or year, such as 2025-11-30, 2025-11, about 2025",
+                                    _is_date(self.date)),
         }
         for what, (got, allowed, right) in wrong.items():
             if not right:
                 raise HardwareError(f"{what} cannot be used", where=self.source, got=got, allowed=allowed)
 
     @property
+    def usd_per_h(self) -> float:
+        """The amount in USD."""
+        return self.amount_per_h / (self.currency_per_usd or 1.0)
+
+    @property
     def usd_per_gpu_h(self) -> float:
         """USD for a GPU-hour: a node's price is shared by its GPUs."""
-        return self.amount_per_h / (self.node_gpus or 1) / (self.currency_per_usd or 1.0)
+        return self.usd_per_h / (self.node_gpus or 1)
 
     def __str__(self) -> str:
         """Where it comes from, in words."""
         node = f", a node of {self.node_gpus}" if self.per == "node" else ""
         money = "" if self.currency == "USD" else f", {self.currency_per_usd:g} {self.currency} a USD"
         return f"{self.source}, {self.kind}, {self.date}{node}{money}"
+
+
+def _is_date(text: str) -> bool:
+    """Whether it is a day of the calendar, or a month or a year; 'about' may stand before it."""
+    text = text.removeprefix("about ")
+    try:
+        day.fromisoformat({4: f"{text}-01-01", 7: f"{text}-01"}.get(len(text), text))
+    except ValueError:
+        return False
+    return len(text) in (4, 7, 10)
 
 
 @dataclass(frozen=True)

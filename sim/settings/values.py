@@ -75,7 +75,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
         raise refused("cannot be read", "a pipe, socket or device")
     try:
-        return tomllib.loads(Path(path).read_text("utf-8-sig"))
+        return tomllib.loads(Path(path).read_text("utf-8-sig"), parse_float=_number)
     except RecursionError:
         raise refused("is nested too deeply", None) from None
     except OSError as error:
@@ -84,6 +84,11 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise refused("is not UTF-8 text", str(error)) from None
     except ValueError as error:
         raise refused("is no TOML", str(error)) from None
+
+
+def _number(text: str) -> float:
+    """A number of TOML; -0.0 is 0, so that nothing is told as '-0'."""
+    return float(text) + 0.0
 
 
 Table = TypeVar("Table", bound=Settings)

@@ -13,6 +13,7 @@ from analysis.audit import audit
 from analysis.compare import compare
 from analysis.measuring_window import windowed
 from analysis.metrics import measures, per_job
+from analysis.metrics.measures import MEASURES
 from analysis.run import Run, RunError, load_run
 from analysis.tables import cut_in_words, notices
 from sim.api import PolicyError
@@ -99,6 +100,21 @@ def test_a_comparison_is_of_jobs_that_count(tmp_path: Path) -> None:
         run(trace, nodes(("V100", 1, 1)), folder.name).write(folder)
     found = compare([load_run(folder) for folder in folders])
     assert "2 of 2 jobs" in str(found.text) and any("1 cut at the begin" in note for note in found.notes)
+
+
+def test_f56_cut_jobs_ask_in_each_load_and_the_words_of_the_measures_say_so() -> None:
+    """Two GPUs; 50 + 70 + 50 GPU-s come in 20 s, 50 of them of a job that the log cuts: it counts in nothing else."""
+    trace = jobs([(0, 50, 1), (10, 70, 1), (20, 50, 1)], cut=["before", "", ""])
+    two = nodes(("V100", 1, 2))
+    row = measures(loaded(run(trace, two, "fifo")))
+    assert row["jobs"] == 2
+    assert row["offered_load_span"] == pytest.approx(170 / (2 * 20))
+    assert row["offered_load"] == pytest.approx(170 / (2 * (20 + 170 / 3)))
+    trace = jobs([(0, 50, 1), (10, 70, 1), (20, 500, 1)], cut=["", "", "after"])
+    later = measures(loaded(run(trace, two, "fifo")))
+    assert later["drain_s"] == pytest.approx(50 + 500 - (20 + 620 / 3))
+    for name in ("modelled_load", "drain_s"):
+        assert "that count" not in MEASURES[name].meaning and "cut ones too" in MEASURES[name].meaning
 
 
 def test_runs_of_older_versions_cut_nothing_and_unknown_words_are_refused(tmp_path: Path) -> None:

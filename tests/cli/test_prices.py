@@ -53,6 +53,22 @@ def test_r3_15_a_run_at_a_file_of_prices_costs_what_the_recommendation_says(hets
         assert said.code == 2 and words in said.err.replace("\n", " ")
 
 
+@pytest.mark.parametrize(("amount", "rate", "words"), [
+    (1e6, 1e-305, "currency_per_usd from 0.000001"), (1e9, 0.1, "got '1e+10 USD an hour'; allowed: 0 to 1,000,000 USD"),
+])
+def test_f49_a_price_that_is_impossible_in_usd_is_refused_before_anything_is_written(hetsim, here, amount, rate, words):
+    row = EUR.replace("73.6", str(amount)).replace("0.92", str(rate))
+    (here / "eur.toml").write_text(row)
+    (here / "priced.toml").write_text('[[nodes]]\ntype = "A100"\ncount = 1\ngpus = 8\n' + row)
+    run = ("run", "--trace", "jobs.csv", "--work", "recorded", "--policy", "fifo", "--out", "r", "-q", "--cluster")
+    for command in ((*run, "a100:8", "--prices", "eur.toml"), (*run, "priced.toml"),
+                    (*RESNET, "--gpus", "A100:8", "--prices", "eur.toml"), ("cluster", "show", "priced.toml")):
+        said = hetsim(*command)
+        told_of = " ".join(said.err.split())
+        assert said.code == 2 and words in told_of and "prices.0" in told_of, told_of
+    assert not (here / "r").exists()
+
+
 @pytest.mark.parametrize(("gpus", "per", "layout", "usd"), [
     ("A100:8", "gpu", "1 A100", 0.020194), ("A100:8", "node", "1 A100", 0.16155),
     ("A100:8,T4:1", "gpu", "1 A100", 0.020194), ("A100:8,T4:1", "node", "1 T4", 0.02216),

@@ -47,6 +47,7 @@ def test_r3_15_a_price_of_the_gpu_or_of_the_node_in_any_currency(cluster, said, 
     (ROW.format("A100", "spot", 1) * 2, "two prices of a kind"),
     (ROW.format("A100", "spot", 1) + ROW.format("A100", "reserved", 1), "two prices; got 'spot, reserved'.*price_kind"),
     (ROW.format("A100", "spots", 1), r"prices\.0: the kind of a price"),
+    (ROW.format("A100", "spot", 1e7), r"prices\.0: a price cannot be used; got '1e\+07 USD an hour'.*1,000,000 USD"),
     (ROW.format("T4", "spot", 1), "the cluster lacks; got 'T4'"),
     ("[prices_usd_per_node_h]\nT4 = 1\n", "prices_usd_per_node_h: .*the cluster lacks"),
     ("price_usd_per_gpu_h = 1\nprice_usd_per_node_h = 8\n", r"nodes\.0: the price is given twice"),
@@ -75,6 +76,18 @@ def test_r3_14_nodes_of_one_type_have_prices_of_their_own(cluster):
     assert cluster(by_kind + of_file).node_usd_per_gpu_h.tolist() == spec.node_usd_per_gpu_h.tolist()
     both = ROW.format("T4", "on-demand", 0.5) + ROW.format("T4", "spot", 0.1)
     assert cluster(by_kind, rows=both).node_usd_per_gpu_h.tolist() == [0.5] + [0.1] * 5
+
+
+def test_f49_of_many_prices_some_are_told_and_alike_ones_once(cluster):
+    spec = cluster("".join(T4.format(2, f"price_usd_per_gpu_h = {1 + i % 9}") for i in range(900)))
+    told = "mean of its GPUs: 200 at 1, 200 at 2, 200 at 3, 200 at 4 and 5 other prices"
+    assert spec.types[0].cite["price_usd_per_h"] == told
+    assert spec.types[0].price_usd_per_h == pytest.approx(5)
+
+
+def test_f49_a_price_of_minus_zero_is_zero(cluster):
+    spec = cluster(A100 + "price_usd_per_gpu_h = -0.0\n")
+    assert str(spec.types[0].price_usd_per_h) == "0.0"
 
 
 def test_r3_14_a_spot_price_that_nobody_knows_is_unknown_and_so_is_the_mean(cluster):

@@ -81,12 +81,29 @@ def test_p53_prices_of_a_file(file):
         ({"node_gpus": 8}, "GPUs of a price"),
         ({"currency": "EUR"}, "rate of a currency"),
         ({"currency_per_usd": 2.0}, "rate of a currency"),
+        ({"currency": "EUR", "currency_per_usd": 1e-305}, "currency_per_usd from 0.000001 to 1,000"),
+        ({"currency": "EUR", "currency_per_usd": 1e10}, "currency_per_usd from 0.000001 to 1,000"),
+        ({"amount_per_h": 1e9, "currency": "KWD", "currency_per_usd": 0.1}, r"1e\+10 USD.*0 to 1,000,000 USD"),
+        ({"amount_per_h": 1e7, "per": "node", "node_gpus": 8}, "1,000,000 USD an hour for the node"),
         ({"date": ""}, "date and source"),
+        ({"date": "2025-13-77"}, "the date of a price"),
+        ({"date": "2025-02-29"}, "the date of a price"),
+        ({"date": "2025-13"}, "the date of a price"),
+        ({"date": "20251130"}, "the date of a price"),
+        ({"date": "autumn"}, "the date of a price"),
     ],
 )
 def test_p53_a_price_that_says_too_little_is_refused(more, words):
     with pytest.raises(HardwareError, match=words):
         price(**more)
+
+
+def test_f49_the_bound_of_a_price_is_in_usd_whatever_the_currency():
+    rial = price(amount_per_h=9e8, currency="IRR", currency_per_usd=42_000.0)
+    assert rial.usd_per_gpu_h == pytest.approx(21_428.57, abs=0.01)
+    assert price(amount_per_h=1e6).usd_per_gpu_h == 1e6
+    for text in ("2025", "about 2025", "2025-11", "2024-02-29"):
+        assert price(date=text).date == text
 
 
 @pytest.mark.parametrize(

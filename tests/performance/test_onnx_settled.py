@@ -316,5 +316,5 @@ def test_r3_16_attention_of_another_domain_takes_weights_and_is_refused(tmp_path
     attend = node("Attention", ["x", "w"], ["y"], "attend", domain="com.microsoft", num_heads=2)
     model = made([attend], {"x": value}, {"y": value}, zeros(w=(8, 24)))
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    with pytest.raises(PerformanceError, match="arithmetic the reader does not know; got 'Attention'"):
+    with pytest.raises(PerformanceError, match="arithmetic the reader does not know; got 'Attention of the domain com"):
         read(tmp_path, model)

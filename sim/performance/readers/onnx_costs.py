@@ -43,6 +43,8 @@ _CASTS = words("QuantizeLinear DequantizeLinear DynamicQuantizeLinear")
 _SET_UP = words("Resize Upsample Pad Clip Slice Expand Tile OneHot")
 """Their inputs but the first are how they work (scales, limits, fillings): not trained."""
 _SUBGRAPHS = {"If", "Loop", "Scan", "SequenceMap"}
+_ALIKE = {"com.microsoft": words("Gelu QuantizeLinear DequantizeLinear Pad GatherND Trilu")}
+"""Operators of other domains that do what the standard ones of their names do."""
 
 
 @dataclass
@@ -234,9 +236,27 @@ def _constant(tape: Tape, node: Node) -> None:
         tape.constants[out] = frozenset({out})
 
 
+def _foreign(tape: Tape, node: Node) -> None:
+    """An operator of another domain: what it does is not what the standard one of its name does."""
+    if node.op in (*_COSTS, *_KEEPS, *_VIEWS, *_SUBGRAPHS, "Shape", "Size", "Constant"):
+        raise PerformanceError(
+            "an operator whose arithmetic the reader does not know",
+            where=node.where,
+            got=f"{node.op} of the domain {node.domain}",
+            allowed=f"{node.op} of ONNX's own domain, ai.onnx",
+            todo="Write the model with the standard operators.",
+        )
+    if tape.varying(node.reads):
+        tape.unknown(node.op, node.name, node.reads, node.outs)
+    else:
+        _constant(tape, node)
+
+
 def place(tape: Tape, node: Node) -> None:
     """Put a node on the tape: as a constant, a view, or an operator."""
-    if node.op in ("Shape", "Size"):
+    if node.domain not in STANDARD and node.op not in _ALIKE.get(node.domain, ()):
+        _foreign(tape, node)
+    elif node.op in ("Shape", "Size"):
         tape.fold(node.outs, [])
     elif not tape.varying(node.reads):
         _constant(tape, node)
@@ -249,8 +269,6 @@ def place(tape: Tape, node: Node) -> None:
             got=node.op,
             todo="Unroll it before the model is written.",
         )
-    elif node.op == "Attention" and node.domain not in STANDARD:  # others take weights, too
-        tape.unknown(node.op, node.name, node.reads, node.outs)
     elif cost := _COSTS.get(node.op):
         cost(tape, node)
     elif node.op in _KEEPS:

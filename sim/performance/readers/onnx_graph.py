@@ -14,15 +14,13 @@ from typing import Any
 
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from sim.performance.readers.files import read_bytes
+from sim.performance.readers.onnx_batch import batch_of
 from sim.performance.readers.onnx_costs import Node, place
+from sim.performance.readers.onnx_functions import without_functions
 from sim.performance.readers.onnx_settle import Shapes, captured, graphs_in, settle, stated_shapes
 from sim.performance.readers.onnx_weights import trained
 from sim.performance.readers.operators import assemble
 from sim.performance.readers.tape import Tape
-from traces.errors import did_you_mean
-
-MOST_SIZE = 10**9
-"""Elements along a dimension: no model has more."""
 
 
 def _load(path: Path) -> Any:
@@ -54,73 +52,6 @@ def _check_names(graph: Any, where: str) -> None:
     for node in graph.node:
         for nested in graphs_in(node):
             _check_names(nested, where)
-
-
-def _batch_of(model: Any, dims: Mapping[str, int], batch_axis: int, where: str) -> int:
-    """Fix the sizes of the inputs, in place; returns the batch that all of them have.
-
-    A size of -1 is an open one, as an absent one is. A size goes by its symbol, or by INPUT:DIMENSION. An input whose
-    batch is elsewhere, as that of a recurrent state, has there the symbol of the first input's batch.
-    """
-    for name, size in dims.items():
-        if not 1 <= size <= MOST_SIZE:
-            raise PerformanceError(
-                f"dimension {name!r} has an impossible size", where=where, got=size, allowed=f"1 to {MOST_SIZE:,}"
-            )
-    weights = {tensor.name for tensor in model.graph.initializer}
-    batches: dict[str, int] = {}
-    sizes: dict[str, int] = {}
-    known_names: set[str] = set()
-    inputs = [entry for entry in model.graph.input if entry.name not in weights and entry.type.HasField("tensor_type")]
-    first = next((list(entry.type.tensor_type.shape.dim) for entry in inputs if entry.type.tensor_type.shape.dim), [])
-    of_batch = first[batch_axis].dim_param if 0 <= batch_axis < len(first) else ""
-    for entry in inputs:
-        symbols = [dim.dim_param for dim in entry.type.tensor_type.shape.dim]
-        batch_at = symbols.index(of_batch) if of_batch and of_batch in symbols else batch_axis
-        for axis, dim in enumerate(entry.type.tensor_type.shape.dim):
-            if not dim.HasField("dim_value") or dim.dim_value < 0:
-                symbol, place = dim.dim_param, f"{entry.name}:{axis}"
-                known_names |= {symbol, place} - {""}
-                given = dims[place] if place in dims else dims.get(symbol)
-                if given is None and axis != batch_at:
-                    raise PerformanceError(
-                        f"dimension {axis} of input {entry.name!r} has no size",
-                        where=where,
-                        got=symbol or None,
-                        todo=f"Give it: --dim {symbol or place}=128; in Python, dims={{{symbol or place!r}: 128}}.",
-                    )
-                dim.dim_value = 1 if given is None else given
-                if symbol:
-                    sizes[symbol] = dim.dim_value
-            if axis == batch_at:
-                batches[entry.name] = dim.dim_value
-    for name in dims:
-        if name not in known_names:
-            raise PerformanceError(
-                "no input has an open dimension of that name", where=where, got=name,
-                allowed=", ".join(sorted(known_names)) or "none: all sizes are in the file",
-                todo=did_you_mean(name, known_names),
-            )  # fmt: skip
-    if not batches or len(set(batches.values())) > 1 or min(batches.values()) < 1:
-        raise PerformanceError(
-            f"the inputs do not have one batch size in dimension {batch_axis}",
-            where=where,
-            got=batches,
-            todo="Say which dimension is the batch: --batch-axis 1; in Python, batch_axis=1.",
-        )
-    _substitute(model, sizes)
-    return next(iter(batches.values()))
-
-
-def _substitute(model: Any, sizes: Mapping[str, int]) -> None:
-    """Put sizes for symbols in the shapes that the model states; forget those with others: they are inferred."""
-    for entry in [*model.graph.value_info, *model.graph.output]:
-        tensor = entry.type.tensor_type
-        for dim in tensor.shape.dim:
-            if dim.dim_param in sizes:
-                dim.dim_value = sizes[dim.dim_param]
-        if any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in tensor.shape.dim):
-            tensor.ClearField("shape")
 
 
 def _width_bytes(data_type: int, where: str) -> int:
@@ -189,8 +120,8 @@ def graph_of_model(
     """The graph of an `onnx.ModelProto`; see `read_onnx`."""
     copy = type(model)()
     copy.CopyFrom(model)
-    batch = _batch_of(copy, dims or {}, batch_axis, where)
-    graph, shaped = settle(copy, where)
+    batch = batch_of(copy, dims or {}, batch_axis, where)
+    graph, shaped = settle(without_functions(copy, where), where)
     tape, shapes = _tape(graph, shaped, where)
     inputs: Sequence[str] = list(tape.maker)
     _nodes(graph, tape, shapes, where)

@@ -59,13 +59,6 @@ def settle(model: Any, where: str) -> tuple[Any, Any]:
     PerformanceError
         The shapes contradict each other; with the file.
     """
-    import onnx.inliner
-
-    if model.functions:
-        try:
-            model = onnx.inliner.inline_local_functions(model)
-        except Exception as error:
-            raise _contradiction(error, where) from error
     light = _without_large_values(model)
     known: dict[str, np.ndarray] = {}
     while True:
@@ -128,11 +121,13 @@ def _work_out(model: Any, shapes: Shapes, known: dict[str, np.ndarray]) -> bool:
     nodes, worked_out = [], False
     for node in model.graph.node:
         found: Sequence[np.ndarray] | None = None
-        if node.op_type == "Constant" and known.keys().isdisjoint(node.output):
+        if node.domain not in STANDARD:
+            pass
+        elif node.op_type == "Constant" and known.keys().isdisjoint(node.output):
             _remember(known, node.output, _evaluated(node, known, opsets) or [])
         elif node.op_type in ("Shape", "Size") and len(node.input) == 1:
             found = _sizes(node, shapes)
-        elif node.op_type in _WORKED_OUT and node.domain in STANDARD and _is_small(node, shapes):
+        elif node.op_type in _WORKED_OUT and _is_small(node, shapes):
             found = _evaluated(node, known, opsets) if all(name in known or not name for name in node.input) else None
         if found is None or any(array.size > MOST_VALUES for array in found) or len(found) != len(node.output):
             nodes.append(node)
