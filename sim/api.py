@@ -19,6 +19,7 @@ from sim.cluster.scratch import Gang, Scratch
 from sim.cluster.spec import ClusterSpec
 from sim.cluster.target import Counts, steps_toward
 from sim.cluster.tenants import Tenants
+from sim.kernels.keys import Terms
 from sim.settings.policysettings import PolicyError, param, read_settings
 from sim.view.submitted import Jobs
 from sim.view.view import Happened, View
@@ -27,6 +28,7 @@ from traces.errors import HetsimError
 __all__ = [
     "ClusterSpec",
     "Decision",
+    "FastLane",
     "Gang",
     "Happened",
     "HetsimError",
@@ -104,6 +106,28 @@ class Decision:
         return cls(start=start, stop=stop, move=move, wake_s=wake_s)
 
 
+@dataclass(frozen=True)
+class FastLane:
+    """How a policy decides, in words that a kernel knows (`sim.kernels.lane`).
+
+    Attributes
+    ----------
+    rule : placement rule, of `sim.kernels.placement`.
+    terms : keys of jobs: form, numbers, weight, other (`sim.kernels.keys`).
+    preempts : jobs with the smallest keys hold the GPUs (`select`); else waiting jobs start in that order (`admit`).
+    skip : without preemption, a job that does not fit is skipped; else it blocks those behind it.
+    backfills : jobs that do not delay the first blocked one start, by the run times in `terms` (`fill_behind`).
+    keep : with preemption, a running job that goes on stays on its GPUs.
+    """
+
+    rule: int
+    terms: Terms
+    preempts: bool = False
+    skip: bool = True
+    backfills: bool = False
+    keep: bool = True
+
+
 DECLARED = ("shares_gpus", "sets_batch", "caps_power", "refuses_jobs", "leases_gpus")
 """What a policy may say only where it declares it; run.json lists it, and the audit holds the files against it."""
 
@@ -164,6 +188,10 @@ class Policy(ABC):
     @abstractmethod
     def decide(self, view: View) -> Decision:
         """Answer for this instant."""
+
+    def fast_lane(self, view: View) -> FastLane | None:
+        """How the policy decides, where a kernel makes the same decisions; None: only `decide` knows."""
+        return None
 
     @classmethod
     def blind_to_speed(cls) -> bool:

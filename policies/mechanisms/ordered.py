@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from policies.mechanisms.placing import Placing, nothing_to_do
-from sim.api import Decision, Placement, View
+from policies.mechanisms.placing import Placing, as_in, nothing_to_do
+from sim.api import Decision, FastLane, Placement, Policy, View
 from sim.kernels.admit import admit
+from sim.kernels.keys import STATIC
 from sim.kernels.placement import RULES
 
 
@@ -28,3 +29,13 @@ class Ordered(Placing):
         if nothing_to_do(view):
             return []
         return self._placements(admit(queue, skip, RULES[self.placement], *view.scratch().arrays, self._found))
+
+    def fixed_keys(self, view: View) -> np.ndarray | None:
+        """The keys of all jobs, where they hang on nothing that changes: float64 [jobs]; None: they do."""
+        return Policy.key(self, view, np.arange(len(view.jobs))) if as_in(self, Policy, "key") else None
+
+    def fast_lane(self, view: View) -> FastLane | None:
+        keys = self.fixed_keys(view)
+        if keys is None or not as_in(self, Ordered, "decide", "admit", "never_fits"):
+            return None
+        return FastLane(RULES[self.placement], (STATIC, np.empty(0), np.empty(0), keys), skip=self.skip)

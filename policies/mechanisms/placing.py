@@ -15,6 +15,10 @@ _PLACEMENT_HELP = (
 )
 
 
+Found = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Rows, ends and GPUs of a kernel's answer (`sim.kernels.ledger`)."""
+
+
 @dataclass
 class Placing(Policy):
     """A policy that places gangs by rule; keeps the arrays of its answer so that decisions allocate little."""
@@ -26,24 +30,23 @@ class Placing(Policy):
         # A decision starts at most one job a share of a GPU that could be free.
         slots = min(view.cluster.num_gpus * int(1000 // jobs.gpu_milli.min()), int(jobs.num_gpus.sum()))
         most = min(slots, len(jobs)) + 1
-        self._found = (
+        self._found: Found = (
             np.empty(most, dtype=np.int32), np.empty(most, dtype=np.int64),
             np.empty(slots + int(jobs.num_gpus.max()) + 1, dtype=np.int32),
         )  # fmt: skip
-        """Rows, ends and GPUs of a kernel's answer (`sim.kernels.ledger`)."""
 
-    def _placements(self, count: int) -> list[tuple[int, Placement]]:
-        """The kernel's answer as (row, placement) pairs."""
+    def _placements(self, count: int, found: Found | None = None) -> list[tuple[int, Placement]]:
+        """A kernel's answer as (row, placement) pairs."""
         if count == 0:
             return []
-        rows, at, out = self._found
+        rows, at, out = self._found if found is None else found
         ends = at[:count].tolist()
         gpus = out[: ends[-1]].copy()
-        begin, found = 0, []
+        begin, pairs = 0, []
         for row, end in zip(rows[:count].tolist(), ends, strict=True):
-            found.append((row, Placement(gpus[begin:end])))
+            pairs.append((row, Placement(gpus[begin:end])))
             begin = end
-        return found
+        return pairs
 
     def never_fits(self, view: View, decision: Decision) -> Decision:
         """Reject the first waiting job where nothing runs and the rule cannot place it even on all of the cluster.
@@ -66,3 +69,8 @@ def nothing_to_do(view: View) -> bool:
     """True where no job waits, or no share of any GPU is free."""
     # Counting is ten times as fast as asking for any. (A closed GPU counts, though nothing of it can be had.)
     return view.queued.size == 0 or not (np.count_nonzero(view.type_idle) or np.count_nonzero(view.free_milli))
+
+
+def as_in(policy: Policy, mechanism: type, *methods: str) -> bool:
+    """True where a policy has these methods from the mechanism, and has not made its own."""
+    return all(getattr(type(policy), name) is getattr(mechanism, name) for name in methods)

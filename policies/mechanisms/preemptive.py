@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.mechanisms.placing import Placing
-from sim.api import Decision, View, param
+from policies.mechanisms.placing import Placing, as_in
+from sim.api import Decision, FastLane, View, param
+from sim.kernels.keys import Terms, keys_of, next_yield_s
 from sim.kernels.placement import RULES
 from sim.kernels.preempt import select
 
@@ -99,3 +100,32 @@ class Preemptive(Placing):
         runs = view.slot_n[rows] > 0
         rank = np.arange(rows.size, dtype=np.float64)
         return self.choose(view, rows[runs], rank[runs], rows[~runs], rank[~runs], keys)
+
+    def in_lane(self, mechanism: type, terms: Terms) -> FastLane | None:
+        """The fast lane of a policy that has not changed how `mechanism` decides and orders jobs."""
+        if self.ties != "submit" or not as_in(self, mechanism, "decide", "choose", "key", "wake_s", "never_fits"):
+            return None
+        return FastLane(RULES[self.placement], terms, preempts=True, keep=self.replace == "keep")
+
+
+@dataclass
+class ByForm(Preemptive):
+    """Preemptive, with keys of a form that kernels know (`sim.kernels.keys`)."""
+
+    @abstractmethod
+    def terms(self, view: View) -> Terms:
+        """The form of the keys, and what it needs."""
+
+    def prepare(self, view: View) -> None:
+        super().prepare(view)
+        self._terms, self._gpus = self.terms(view), view.jobs.gpus.astype(np.float64)
+
+    def key(self, view: View, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(keys_of(rows, view.now_s, self._terms, view.service))
+
+    def wake_s(self, view: View, running: np.ndarray, bar: np.ndarray) -> float | None:
+        then_s = next_yield_s(running, bar, self._gpus, view.now_s, self._terms, view.service)
+        return float(then_s) if then_s < np.inf else None
+
+    def fast_lane(self, view: View) -> FastLane | None:
+        return self.in_lane(ByForm, self._terms)

@@ -8,8 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from policies.mechanisms import Ordered, nothing_to_do
-from sim.api import Decision, Scratch, View
-from sim.kernels.admit import admit, backfill, promise
+from policies.mechanisms.placing import as_in
+from sim.api import Decision, FastLane, Policy, View
+from sim.kernels.admit import admit, fill_behind
+from sim.kernels.keys import SUBMITTED
 from sim.kernels.placement import RULES
 
 
@@ -25,6 +27,12 @@ class Easy(Ordered):
 
     needs_estimates: ClassVar[bool] = True
 
+    def prepare(self, view: View) -> None:
+        super().prepare(view)
+        self._estimate_s = view.estimate_s.astype(np.float64)
+        rows, ends, gpus = self._found
+        self._behind = np.empty_like(rows), np.empty_like(ends), np.empty_like(gpus)
+
     def decide(self, view: View) -> Decision:
         if nothing_to_do(view):
             return Decision()
@@ -33,24 +41,15 @@ class Easy(Ordered):
         starts = self._placements(count)
         rest = view.queued[count:]
         if rest.size > 1 and (scratch.milli > 0).any():
-            head, later = int(rest[0]), scratch.copy()
-            shadow_s, promised = self._promise(view, head, count, later)
-            belief = view.now_s, shadow_s, view.estimate_s, view.served_s
-            then = later.vc_left, later.state
-            starts += self._placements(
-                backfill(rest[1:], belief, head, promised, rule, *scratch.arrays, *then, self._found)
+            gangs, left, state, shape = scratch.arrays
+            more = fill_behind(
+                rest, view.running, count, rule, view.now_s, self._estimate_s, view.service, view.held, gangs, left,
+                state, shape, self._found, self._behind,
             )
+            starts += self._placements(more, self._behind)
         return self.never_fits(view, Decision(start=starts))
 
-    def _promise(self, view: View, head: int, count: int, later: Scratch) -> tuple[float, np.ndarray]:
-        """Time and GPUs of the head's promise (-1: none), beside `count` starts; `later` becomes what is free then."""
-        rows = np.concatenate((view.running, self._found[0][:count]))
-        speed = np.where(view.speed[rows] > 0, view.speed[rows], 1.0)
-        ends_s = view.now_s + np.fmin(view.remaining_s(rows), np.inf) / speed
-        order = np.argsort(ends_s, kind="stable")
-        promised = np.empty(view.jobs.num_gpus[head], dtype=np.int32)
-        found = self._found
-        shadow_s = promise(
-            head, rows, ends_s, order, count, RULES[self.placement], view.held, *later.arrays, found, promised
-        )
-        return shadow_s, promised
+    def fast_lane(self, view: View) -> FastLane | None:
+        if not as_in(self, Easy, "decide", "never_fits") or not as_in(self, Policy, "key"):
+            return None
+        return FastLane(RULES[self.placement], (SUBMITTED, np.empty(0), np.empty(0), self._estimate_s), backfills=True)

@@ -22,3 +22,6 @@ class Sjf(Ordered):
 
     def key(self, view: View, rows: np.ndarray) -> np.ndarray:
         return np.fmin(view.estimate_s[rows], np.inf)  # unknown (NaN) comes last
+
+    def fixed_keys(self, view: View) -> np.ndarray:
+        return self.key(view, np.arange(len(view.jobs)))

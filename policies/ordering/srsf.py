@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from policies.mechanisms import Preemptive
+from policies.mechanisms import ByForm
 from sim.api import View
+from sim.kernels.keys import REMAINING, Terms
 
 
 @dataclass
-class Srsf(Preemptive):
+class Srsf(ByForm):
     """The jobs with the least believed remaining service (run time × GPUs) hold the GPUs; unknown ones come last.
 
     Key: remaining_s × GPUs of the gang (Tiresias, NSDI'19, section 3.1: with sizes known, what minimises
@@ -21,5 +22,5 @@ class Srsf(Preemptive):
 
     needs_estimates: ClassVar[bool] = True
 
-    def key(self, view: View, rows: np.ndarray) -> np.ndarray:
-        return np.fmin(view.remaining_s(rows) * view.jobs.gpus[rows], np.inf)  # unknown (NaN) comes last
+    def terms(self, view: View) -> Terms:
+        return REMAINING, np.empty(0), view.jobs.gpus.astype(np.float64), view.estimate_s.astype(np.float64)

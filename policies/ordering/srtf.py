@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from policies.mechanisms import Preemptive
+from policies.mechanisms import ByForm
 from sim.api import View
+from sim.kernels.keys import REMAINING, Terms
 
 
 @dataclass
-class Srtf(Preemptive):
+class Srtf(ByForm):
     """The jobs with the least believed remaining run time hold the GPUs; unknown run times come last.
 
     Key: remaining_s. Tiresias' simulator calls it shortest.
@@ -20,5 +21,5 @@ class Srtf(Preemptive):
 
     needs_estimates: ClassVar[bool] = True
 
-    def key(self, view: View, rows: np.ndarray) -> np.ndarray:
-        return np.fmin(view.remaining_s(rows), np.inf)  # unknown (NaN) comes last
+    def terms(self, view: View) -> Terms:
+        return REMAINING, np.empty(0), np.ones(len(view.jobs)), view.estimate_s.astype(np.float64)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from policies.mechanisms import Preemptive
-from sim.api import Decision, PolicyError, View, param
+from sim.api import Decision, FastLane, PolicyError, View, param
+from sim.kernels.keys import QUEUES
 
 
 @dataclass
@@ -52,6 +53,12 @@ class Tiresias(Preemptive):
         self._level: dict[int, int] = {}
         self._waited_s = np.zeros(n)
         self._seen_s = np.zeros(n)
+
+    def fast_lane(self, view: View) -> FastLane | None:
+        if self.promote > 0 or self.semantics == "as-simulated":
+            return None
+        gang = self._gang(view, np.arange(len(view.jobs)))
+        return self.in_lane(Tiresias, (QUEUES, self._limits, gang, np.empty(0)))
 
     def _executed_s(self, view: View, rows: np.ndarray) -> np.ndarray:
         return view.attained_s(rows) - self._base_s[rows]

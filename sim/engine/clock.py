@@ -28,3 +28,8 @@ class Clock(simpy.Environment):
     def stop_at(self, time_s: float) -> None:
         """Set the time without handling what is still due (used once, at the horizon)."""
         self._now = time_s
+
+    def begin_anew(self, time_s: float) -> None:
+        """Set the time, and forget all that is due."""
+        self._now = time_s
+        self._queue.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -16,14 +16,13 @@ from sim.engine.leases import Leases
 from sim.engine.neighbours import neighbours
 from sim.engine.referee import Referee
 from sim.engine.terms import Agreed, Terms
+from sim.kernels.lane import MAX_IN_VAIN
 from sim.performance import PerformanceError
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 from traces.columns import MAX_TIME_S
 from traces.trace import Trace
 
-MAX_IN_VAIN = 100_000
-"""Decisions, or interruptions, in a row that get nothing done: then the run ends and says so."""
 MOST_SAID = 1_000
 """Characters of a reason: more is no reason."""
 MOST_SHOWN = 60
@@ -56,9 +55,9 @@ class Desk:
         self._terms = Terms(view, cluster, policy, truth, config, self._refuse)
         self._leases = Leases(clock, book.leases, ask, on_lease_end) if policy.leases_gpus else None
         self._parts = self._neighbours is not None or policy.shares_gpus
-        self.launch, self._launches = [-1] * len(trace), 0
+        self.launch, self.launches = [-1] * len(trace), 0
         """Number of each job's present launch; an end on the calendar that belongs to another one is stale."""
-        self._in_vain = 0
+        self.in_vain = 0
 
     # -- a decision -------------------------------------------------------------------------------------------------
 
@@ -183,9 +182,9 @@ class Desk:
 
     def _set_end(self, row: int, end_s: float) -> None:
         """Put a job's end on the calendar; one that is there already no longer counts."""
-        self._launches += 1
-        self.launch[row] = self._launches
-        self._clock.at(end_s, self._on_finish, (row, self._launches))
+        self.launches += 1
+        self.launch[row] = self.launches
+        self._clock.at(end_s, self._on_finish, (row, self.launches))
 
     def _grant(self, row: int, until_s: float) -> None:
         if self._leases is None:
@@ -212,13 +211,17 @@ class Desk:
         if self._parts:
             self._part(row)
         gained = self._book.interrupt(row, float(self._clock.now), why)
-        self._in_vain = 0 if gained else self._in_vain + 1
-        if self._in_vain > MAX_IN_VAIN:
-            raise IllegalDecisionError(
-                f"jobs were interrupted {MAX_IN_VAIN} times in a row before any got anything done",
-                where=self.where(row),
-                todo="Lower preemption_overhead_s or checkpoint_interval_s, or let jobs run longer (quantum, mtbf_h).",
-            )
+        self.in_vain = 0 if gained else self.in_vain + 1
+        if self.in_vain > MAX_IN_VAIN:
+            self.in_vain_too_often(row)
+
+    def in_vain_too_often(self, row: int) -> NoReturn:
+        """End the run: jobs are interrupted again and again, and nothing gets done."""
+        raise IllegalDecisionError(
+            f"jobs were interrupted {MAX_IN_VAIN} times in a row before any got anything done",
+            where=self.where(row),
+            todo="Lower preemption_overhead_s or checkpoint_interval_s, or let jobs run longer (quantum, mtbf_h).",
+        )
 
     def _part(self, row: int) -> None:
         """A job leaves those that it shares GPUs and links with."""

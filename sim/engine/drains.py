@@ -11,6 +11,7 @@ from sim.api import View
 from sim.cluster.maintenance import Window
 from sim.cluster.spec import Ledger
 from sim.engine.clock import CHANGE, Clock
+from sim.engine.outages import Outages
 from sim.results.schema import BACK, DRAINED, OUT
 
 
@@ -79,3 +80,12 @@ class Drains:
         now = float(self._clock.now)
         self.changes += [(window.node, now, gpu, what) for gpu in window.gpus.tolist()]
         self._ask()
+
+
+def why_it_stands(outages: Outages, drains: Drains) -> str:
+    """Why jobs wait for ever where nothing is to come."""
+    if outages.num_failed:
+        return "nodes fail faster than a job can start"
+    counts = (outages.num_absent, "nodes are away"), (len(drains.closed), "GPUs are in maintenance")
+    away = " and ".join(f"{count} {what}" for count, what in counts if count)
+    return "the policy leaves it waiting on an idle cluster" + (f", of which {away}" if away else "")

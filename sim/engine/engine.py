@@ -16,27 +16,28 @@ from typing import Any
 import numpy as np
 from numba.core.errors import NumbaError
 
-from sim.api import HetsimError, IllegalDecisionError, Policy, PolicyError, View
+from sim.api import IllegalDecisionError, Policy, View
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.tenants import TenantLedger
 from sim.cluster.timetable import Timetable
+from sim.engine.asking import decision_of, keys_of
 from sim.engine.balancing import must_balance, must_be_there
 from sim.engine.clock import LATE, Clock
-from sim.engine.desk import MAX_IN_VAIN, Desk
-from sim.engine.drains import Drains
+from sim.engine.desk import Desk
+from sim.engine.drains import Drains, why_it_stands
+from sim.engine.fastlane import MOST_CHANGES, Lane, may_run
 from sim.engine.jobbook import JobBook
 from sim.engine.jobqueue import JobQueue
 from sim.engine.outages import Outages
-from sim.engine.outcome import Outcome, described
+from sim.engine.outcome import END_STATE, ENDED, Outcome, described
 from sim.engine.referee import Referee
+from sim.kernels.lane import MAX_IN_VAIN
 from sim.results.recorder import Recorder
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 from traces.columns import MAX_TIME_S
 from traces.trace import Trace
 
-END_STATE = {"passed": "done", "unknown": "done", "killed": "killed", "failed": "failed"}
-ENDED = frozenset(END_STATE.values())
 FORM = (
     "a Decision: start and move of (row, Placement of an int32 array), stop and rekey of rows, reject and refuse of "
     "(row, reason), lease of (row, until_s)"
@@ -91,6 +92,11 @@ class Engine:
         # No run goes beyond the times that traces and results have.
         over_s = np.inf if config.horizon_s is None else config.horizon_s
         self._horizon = min(MAX_TIME_S, float(trace.submit_s[0]) + over_s)
+        self._lane: Lane | None = None
+        if may_run(policy, truth, config, view, cluster, timetable, tenants):
+            self._lane = Lane(trace, cluster, policy, truth, config, recorder, view, ledger, self._queue, self._book,
+                              self._desk, self._referee, self._clock, self._horizon, self._state, self._reason,
+                              self._end_s, on_progress)  # fmt: skip
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -100,9 +106,12 @@ class Engine:
         self._outages.begin()
         self._drains.begin()
         while self._open and self._clock.peek() <= self._horizon:
+            if self._lane is not None and not self._asked and (self._book.gpus or not len(self._queue)):
+                self._by_lane(self._lane)
+                continue
             self._clock.step()
             if self._stuck():
-                self._close(self._why_stuck())
+                self._close(why_it_stands(self._outages, self._drains))
                 break
         else:
             if self._open:
@@ -110,11 +119,24 @@ class Engine:
                 self._close("still waiting at the horizon")
         lost = {row for row, state in enumerate(self._state) if not state} if "" in self._state else ()
         must_balance(lost or self._queue.rows.tolist(), self._ledger, self._outages.down, self._desk.where)
-        outages = self._outages
-        return Outcome(
-            self._book.first_start_s, self._end_s, self._state, self._reason,
-            outages.down_s, outages.up_s, self._drains.changes, float(self._clock.now), self._decisions,
-        )
+        down_s, up_s, changes = self._outages.down_s, self._outages.up_s, self._drains.changes
+        return Outcome(self._book.first_start_s, self._end_s, self._state, self._reason, down_s, up_s, changes,
+                       float(self._clock.now), self._decisions)  # fmt: skip
+
+    def _by_lane(self, lane: Lane) -> None:
+        """Let the lane go on from here, and put what is due where it stops on the calendar."""
+        left = lane.run(self._next, self._open)
+        self._next, self._open, self._decisions = left.next_row, left.open, self._decisions + left.decisions
+        for end_s, row in left.ends:
+            self._clock.at(end_s, self._on_finish, (row, self._desk.launch[row]))
+        if self._next < len(self._submit):
+            self._clock.at(self._submit[self._next], self._on_submit)
+        if left.asks:
+            self._ask()
+        elif left.alarm_s < np.inf:
+            self._set_alarm(left.alarm_s)
+        if lane.changes == MOST_CHANGES or not left.asks:
+            self._lane = None
 
     def _stuck(self) -> bool:
         """True where jobs wait, none runs, none comes, and no alarm, repair or step of the timetable changes that."""
@@ -122,14 +144,6 @@ class Engine:
             return False
         to_come = self._alarm_set or self._outages.change_to_come or self._drains.news_to_come
         return not to_come or self._decided_in_vain > MAX_IN_VAIN
-
-    def _why_stuck(self) -> str:
-        if self._outages.num_failed:
-            return "nodes fail faster than a job can start"
-        closed = len(self._drains.closed)
-        counts = (self._outages.num_absent, "nodes are away"), (closed, "GPUs are in maintenance")
-        away = " and ".join(f"{count} {what}" for count, what in counts if count)
-        return "the policy leaves it waiting on an idle cluster" + (f", of which {away}" if away else "")
 
     def _ask(self) -> None:
         """Ask for a decision at this instant, after all that is due now."""
@@ -211,12 +225,7 @@ class Engine:
         view.now_s = now
         view.queued, view.queued_key, view.running = self._queue.rows, self._queue.keys, self._book.running
         queued, running = view.queued.size, view.running.size
-        try:
-            decision = self._policy.decide(view)
-        except HetsimError:
-            raise
-        except (Exception, SystemExit) as error:  # a guest's mistake is told as such, with its place
-            raise PolicyError("the policy failed", where=self._desk.where(), got=described(error)) from error
+        decision = decision_of(self._policy, view, self._desk.where)
         self._decisions += 1
         if self._happened is not None:  # what comes of this decision is told with the next
             self._happened = view.forget()
@@ -256,16 +265,7 @@ class Engine:
         if not rows:
             return
         self._view.now_s = float(self._clock.now)
-        try:
-            keys = self._policy.key(self._view, np.array(rows, dtype=np.int32)).astype(np.float64).tolist()
-            pairs = list(zip(rows, keys, strict=True))
-        except HetsimError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise PolicyError("the policy gave no key a job", where=self._desk.where(), got=described(error)) from error
-        for row, key in pairs:
-            if isnan(key):
-                raise IllegalDecisionError("a key is not a number", where=self._desk.where(row), got=key)
+        for row, key in zip(rows, keys_of(self._policy, self._view, rows, self._desk.where), strict=True):
             self._queue.add(row, key)
 
     def _sent_away(self, row: int) -> bool:

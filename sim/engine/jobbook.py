@@ -8,12 +8,17 @@ from sim.api import Placement, View
 from sim.cluster.spec import Ledger
 from sim.cluster.tenants import TenantLedger
 from sim.engine.terms import Agreed
+from sim.kernels.keys import SERVED
+from sim.kernels.lanejobs import END, FIRST, LAUNCH, RUNNING, TRIES, add_running
 from sim.results.recorder import Recorder
 from sim.results.schema import END_REASONS
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 from traces.columns import MAX_TIME_S
 from traces.trace import Trace
+
+WHY = ("done", "failed", "preempted", "migrated", "")
+"""What ended a job's last segment, in the numbers of the fast lane (the last: it has none)."""
 
 
 def overheads(config: EngineConfig) -> dict[str, float]:
@@ -256,3 +261,44 @@ class JobBook:
         self._held[row] += now_s - begin
         self._held_gpu[row] += (now_s - begin) * (gpus.size * milli / 1000.0)
         view.held_s[row], view.held_gpu_s[row] = self._held[row], self._held_gpu[row]
+
+    # -- the fast lane ------------------------------------------------------------------------------------------------
+
+    def lend(self, launch: list[int], gone: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The accounts as `sums`, `marks` and `live` of `sim.kernels.lane`, for a kernel that keeps them.
+
+        `launch`: number of each job's present launch; `gone`: bool [jobs], jobs that can never run.
+        """
+        number = {why: i for i, why in enumerate(WHY)}
+        ended_by = [number[why] for why in self._ended_by]
+        blank, none = np.full(len(gone), np.nan), np.full(len(gone), -1)
+        sums = np.array([self.done, self.target, self._rate, self._stood, self.first_start_s, blank, blank])
+        marks = np.array([self._attempts, gone, self._try, ended_by, self._starts, launch, none, none], dtype=np.int64)
+        slots = len(self._ledger.gpu_node) * (1000 // min(self._asked_milli))
+        live, count = np.empty((2, slots + 1), dtype=np.int32), np.zeros(RUNNING + 1, dtype=np.int64)
+        for row in self.running.tolist():
+            sums[END, row] = self._end_s(row)
+            add_running(row, live, sums, marks, count)
+        return sums, marks, live
+
+    def take_back(
+        self, sums: np.ndarray, marks: np.ndarray, live: np.ndarray, running: int, launch: list[int]
+    ) -> list[tuple[float, int]]:
+        """Keep the accounts again, of so many running jobs. Returns when each ends, and its row, in order of starts."""
+        view = self._view
+        self.done, self.target, self._rate, self._stood = sums[:FIRST].tolist()
+        self.first_start_s[:] = sums[FIRST]
+        self._saved, self._worked = list(self._stood), [0.0] * len(self.done)
+        self._try, ended_by, self._starts = marks[TRIES:LAUNCH].tolist()
+        self._ended_by = [WHY[i] for i in ended_by]
+        self._held, self._held_gpu, self._begin, self._overhead = view.service[:SERVED].tolist()
+        self.vc_left = view.vc_left.tolist()
+        self._running = live[0]
+        rows = self._running[:running].tolist()
+        self._running_at = {row: i for i, row in enumerate(rows)}
+        launch[:] = [-1] * len(launch)
+        for row in rows:
+            launch[row] = int(marks[LAUNCH, row])
+        rows.sort(key=launch.__getitem__)
+        self.gpus = {row: view.gpus_of(row).copy() for row in rows}
+        return [(float(sums[END, row]), row) for row in rows]

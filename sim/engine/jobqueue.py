@@ -46,3 +46,19 @@ class JobQueue:
         self._head = head
         self._size -= 1
         return True
+
+    # -- the fast lane ------------------------------------------------------------------------------------------------
+
+    @property
+    def head(self) -> int:
+        """Where the queue begins in its arrays."""
+        return self._head
+
+    def lend(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and keys, for a kernel that adds and removes by itself."""
+        return self._rows, self._keys
+
+    def take_back(self, head: int, size: int) -> None:
+        """Where the queue begins, and how long it is, after that."""
+        self._head, self._size = head, size
+        self._key_of[self.rows] = self.keys

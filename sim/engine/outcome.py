@@ -8,6 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+END_STATE = {"passed": "done", "unknown": "done", "killed": "killed", "failed": "failed"}
+"""How a job that ran to its recorded end stands in the results, by its status in the trace."""
+ENDED = frozenset(END_STATE.values())
+
 
 def described(error: BaseException) -> str:
     """An exception in one line: what, and where it was raised."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
+from sim.kernels.keys import SERVED, SPEED, progress_of
 from sim.kernels.ledger import free_share, give, give_one, take, take_one
 from sim.kernels.placement import place
 
@@ -52,7 +53,7 @@ def admit(queue, skip, rule, gangs, vc_left, state, shape, found):
     return count
 
 
-@jit
+@part
 def promise(head, rows, ends_s, order, started, rule, held, gangs, vc_left, state, shape, found, out):
     """The first of some jobs' ends by which a waiting job is placed: each gives back what it holds, then `place` tries.
 
@@ -85,7 +86,7 @@ def promise(head, rows, ends_s, order, started, rule, held, gangs, vc_left, stat
     return np.inf
 
 
-@jit
+@part
 def backfill(queue, belief, head, promised, rule, gangs, vc_left, state, shape, later_left, later, found):
     """EASY: start jobs of `queue` that do not delay the job `head`, which is promised the GPUs `promised`.
 
@@ -149,6 +150,30 @@ def backfill(queue, belief, head, promised, rule, gangs, vc_left, state, shape, 
 
 
 @jit
+def fill_behind(rest, running, count, rule, now_s, estimate_s, service, held, gangs, vc_left, state, shape, found,
+                behind):  # fmt: skip
+    """Promise the first of `rest` a place, beside `count` starts in `found`, and start others that do not delay it.
+
+    `running` are the rows that run; believed ends are now_s + what is left of `estimate_s` at the present speed (of a
+    job that starts now: 1). Starts go to `behind`. Returns how many.
+    """
+    rows = np.concatenate((running, found[0][:count]))
+    ends_s = np.empty(rows.size)
+    for i in range(rows.size):
+        left_s = estimate_s[rows[i]] - progress_of(rows[i], now_s, service)
+        left_s = np.inf if np.isnan(left_s) else max(left_s, 0.0)
+        speed = service[SPEED, rows[i]]
+        ends_s[i] = now_s + left_s / (speed if speed > 0 else 1.0)
+    order = np.argsort(ends_s, kind="mergesort")
+    head = rest[0]
+    promised = np.empty(gangs[0][head], dtype=np.int32)
+    later_left, later = vc_left.copy(), (state[0].copy(), state[1].copy(), state[2].copy())
+    shadow_s = promise(head, rows, ends_s, order, count, rule, held, gangs, later_left, later, shape, found, promised)
+    belief = now_s, shadow_s, estimate_s, service[SERVED]
+    return backfill(rest[1:], belief, head, promised, rule, gangs, vc_left, state, shape, later_left, later, behind)
+
+
+@part
 def _both_now(gpus, state, later, both, shape):
     """Make `both`, what is free now and then, true for these GPUs."""
     for i in range(gpus.size):
@@ -156,7 +181,7 @@ def _both_now(gpus, state, later, both, shape):
             _both_at(gpus[i], state, later, both, shape)
 
 
-@jit
+@part
 def _both_at(g, state, later, both, shape):
     change = min(state[0][g], later[0][g]) - both[0][g]
     if change > 0:
@@ -165,7 +190,7 @@ def _both_at(g, state, later, both, shape):
         take_one(g, -change, both, shape)
 
 
-@jit
+@part
 def _promised_anew(head, promised, gpus, milli, rule, gangs, later, shape):
     """Take `gpus` from what will be free, and place the head anew; False, and nothing changes, where it cannot be."""
     num_gpus, gpu_milli, worker_gpus, types, _ = gangs

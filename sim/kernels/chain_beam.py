@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.kernels.chain_cheapest import end_within
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 
 
 @jit
@@ -112,7 +112,7 @@ def after(
     return best, layer
 
 
-@jit
+@part
 def unroll(step: int, row: int, option: int, n: int, parent: np.ndarray, taken: np.ndarray) -> np.ndarray:
     """The moves that led to a row, and the last one."""
     out = np.empty((step + 1, 2), dtype=np.int64)

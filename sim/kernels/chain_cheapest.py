@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 
 
 @jit
@@ -116,7 +116,7 @@ def cheapest(
     return least, period, choice
 
 
-@jit
+@part
 def end_within(time: np.ndarray, start: float, i: int, j: int, bound: float) -> int:
     """The farthest cut up to j that a stage from operator i on reaches within the bound, j being near; i: none."""
     for _ in range(3):
@@ -133,7 +133,7 @@ def end_within(time: np.ndarray, start: float, i: int, j: int, bound: float) -> 
     return near
 
 
-@jit
+@part
 def enter(j: int, n: int, rest: np.ndarray, beaten: np.ndarray, beyond: np.ndarray) -> None:
     """Let cut j, nearer than all before, beat those with no lower rest."""
     beaten[j] = j
@@ -144,7 +144,7 @@ def enter(j: int, n: int, rest: np.ndarray, beaten: np.ndarray, beyond: np.ndarr
     beyond[j] = k
 
 
-@jit
+@part
 def farthest(j: int, beaten: np.ndarray) -> int:
     """The farthest cut up to j that none nearer beats; the way to it is shortened."""
     while beaten[j] != j:
@@ -195,7 +195,7 @@ def narrow(
     return count, option[needed], new_far[needed], new_widest
 
 
-@jit
+@part
 def look_behind(
     least: np.ndarray, period: np.ndarray, border: np.ndarray, bound: float, f: int, g: int, j: int,
     rest: np.ndarray, slow: np.ndarray, back: np.ndarray,

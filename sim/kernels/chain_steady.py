@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 
 
-@jit
+@part
 def sweep(
     time: np.ndarray, start: float, reach: np.ndarray, behind: np.ndarray, window: np.ndarray, best: np.ndarray
 ) -> None:

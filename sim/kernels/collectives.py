@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 
 
 @jit
@@ -71,7 +71,7 @@ def reduce_scatter_s(num_bytes: float, n: int, bytes_per_s: float, latency_s: fl
     return (n - 1) / n * num_bytes / bytes_per_s + (n - 1) * latency_s
 
 
-@jit
+@part
 def pipelined_s(num_bytes: float, depth: int, bytes_per_s: float, latency_s: float) -> float:
     """`num_bytes` pass `depth` links one after the other, cut into the number k of equal parts that is best.
 

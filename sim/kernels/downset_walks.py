@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 
 
 @jit
@@ -137,7 +137,7 @@ def down_sets(
     return sets[:count].copy(), first_above[: count + 1].copy(), vertex_above[:steps].copy(), above[:steps].copy()
 
 
-@jit
+@part
 def contains(big: np.ndarray, small: np.ndarray) -> bool:
     """Whether a row of words holds all vertices of another."""
     outside = np.uint64(0)
@@ -146,7 +146,7 @@ def contains(big: np.ndarray, small: np.ndarray) -> bool:
     return outside == np.uint64(0)
 
 
-@jit
+@part
 def entries(last: np.ndarray, border: np.ndarray, smaller: np.ndarray) -> np.ndarray:
     """What a next stage of each type finds after a set: [T, V], min over types p of max(last[p], border[p]).
 

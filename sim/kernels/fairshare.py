@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 
 
 @jit
@@ -114,7 +114,7 @@ def balanced_rates(
     return rate, rounds, worst
 
 
-@jit
+@part
 def _users(ptr: np.ndarray, links: np.ndarray, num_links: int) -> tuple[np.ndarray, np.ndarray]:
     """Jobs of each link: link l has users[on[l] : on[l + 1]]."""
     on = np.zeros(num_links + 1, dtype=np.int64)
@@ -129,7 +129,7 @@ def _users(ptr: np.ndarray, links: np.ndarray, num_links: int) -> tuple[np.ndarr
     return on, users
 
 
-@jit
+@part
 def _error(
     i: int, rate: np.ndarray, other_s: np.ndarray, sent: np.ndarray, full_rate: np.ndarray, ptr: np.ndarray,
     links: np.ndarray, capacity: np.ndarray, on: np.ndarray, users: np.ndarray,
@@ -156,7 +156,7 @@ def _error(
     return worst, slope
 
 
-@jit
+@part
 def _errors(
     rate: np.ndarray, other_s: np.ndarray, sent: np.ndarray, full_rate: np.ndarray, ptr: np.ndarray,
     links: np.ndarray, capacity: np.ndarray, on: np.ndarray, users: np.ndarray,
@@ -168,7 +168,7 @@ def _errors(
     return error, slope
 
 
-@jit
+@part
 def _solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Solve a system by elimination with row pivots: the same bits on each machine, unlike a library's."""
     a, x = matrix.copy(), right.copy()

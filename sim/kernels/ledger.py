@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 
 
-@jit
+@part
 def take_one(g, milli, state, shape):
     """Subtract `milli` from GPU g; an idle GPU stops being idle."""
     free, idle, type_idle = state
@@ -29,7 +29,7 @@ def take_one(g, milli, state, shape):
     free[g] -= milli
 
 
-@jit
+@part
 def give_one(g, milli, state, shape):
     """Add `milli` to GPU g; a GPU that is whole again is idle."""
     free, idle, type_idle = state
@@ -77,7 +77,7 @@ def give_held(job_rows, held, gangs, vc_left, state, shape):
         vc_left[vc[row]] += np.int64(gpu_milli[row]) * slot_n[row]
 
 
-@jit
+@part
 def free_share(free):
     """Milli-GPU free in all: a GPU that is closed has less than nothing free, and does not count."""
     total = np.int64(0)

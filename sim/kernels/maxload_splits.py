@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 
 NEVER = 1 << 40
 """More accelerators than there are."""
@@ -19,7 +19,7 @@ NEAR = 0.9
 """Of the others, those to where a neighbour is."""
 
 
-@jit
+@part
 def accelerators_needed(work, off, upper):
     """Fewest accelerators of load `upper` that do the work, but for `off` of it (and for rounding)."""
     if work <= off:
@@ -166,7 +166,7 @@ def max_load_chain(
     return load, chain[:stages][::-1].copy(), on_cpu[:stages][::-1].copy()
 
 
-@jit
+@part
 def random_word(state: np.ndarray) -> np.uint64:
     """The next word of xorshift64 (Marsaglia 2003); state [1] is not zero."""
     x = state[0]
@@ -177,19 +177,19 @@ def random_word(state: np.ndarray) -> np.uint64:
     return x
 
 
-@jit
+@part
 def below_n(state, n):
     """A random number 0..n-1."""
     return np.int64((random_word(state) >> np.uint64(11)) % np.uint64(n))
 
 
-@jit
+@part
 def uniform(state: np.ndarray) -> float:
     """A random number in [0, 1)."""
     return np.float64(random_word(state) >> np.uint64(11)) * 2.0**-53
 
 
-@jit
+@part
 def power(x: float, squarings: int) -> float:
     """x to the power of 2 ** squarings."""
     for _ in range(squarings):

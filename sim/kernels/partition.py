@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 
 
-@jit
+@part
 def layers_needed(cost: np.ndarray, hold: np.ndarray, in_flight: int) -> int:
     """Stage counts that memory can tell apart: above it, `hold` forbids nothing more, up to `in_flight`."""
     need = 1
@@ -36,7 +36,7 @@ def layers_needed(cost: np.ndarray, hold: np.ndarray, in_flight: int) -> int:
     return need
 
 
-@jit
+@part
 def completion(cost: np.ndarray, units: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:
     """Least sum and least maximum of stage costs over blocks 0..k-1 with at most w units: two arrays [k, w].
 
@@ -59,7 +59,7 @@ def completion(cost: np.ndarray, units: np.ndarray, total: int) -> tuple[np.ndar
     return low_sum, low_max
 
 
-@jit
+@part
 def to_beat(known: np.ndarray, step: np.ndarray, total: int) -> np.ndarray:
     """What a plan must beat: array [v, w], the worst of the times known where w units are added to v.
 
@@ -83,7 +83,7 @@ def to_beat(known: np.ndarray, step: np.ndarray, total: int) -> np.ndarray:
     return beat
 
 
-@jit
+@part
 def hopeless(
     time_sum: float, time_max: float, k: int, v: int, rest: int, m: int,
     low_sum: np.ndarray, low_max: np.ndarray, beat: np.ndarray,
@@ -100,7 +100,7 @@ def hopeless(
     return True
 
 
-@jit
+@part
 def insert(
     state: int, time_sum: float, time_max: float, back: int, move: int, count: np.ndarray,
     sums: np.ndarray, maxs: np.ndarray, backs: np.ndarray, moves: np.ndarray,

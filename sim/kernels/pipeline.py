@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 
 
 @jit
@@ -225,7 +225,7 @@ def pipedream_many_s(
     return period
 
 
-@jit
+@part
 def _finish(
     i: int,
     used: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 
 
 @jit
@@ -174,7 +174,7 @@ def stages_before(
     return period, above, degree, data
 
 
-@jit
+@part
 def _possible(ops: np.ndarray, time_s: np.ndarray) -> bool:
     """Whether each operator has a way to run."""
     return bool((np.minimum(time_s[ops, 0], time_s[ops, 1]) < np.inf).all())

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 
 
 @jit
@@ -54,7 +54,7 @@ def topological_order(first: np.ndarray, leaving: np.ndarray, edges: np.ndarray)
     return order[:tail]
 
 
-@jit
+@part
 def _push(heap: np.ndarray, offset: int, size: int, item: int, time: np.ndarray, tie: np.ndarray) -> None:
     """Add an item to the binary heap heap[offset:offset + size], least (time, tie) at the top."""
     at = size
@@ -68,7 +68,7 @@ def _push(heap: np.ndarray, offset: int, size: int, item: int, time: np.ndarray,
     heap[offset + at] = item
 
 
-@jit
+@part
 def _pop(heap: np.ndarray, offset: int, size: int, time: np.ndarray, tie: np.ndarray) -> int:
     """Take the top item off; what is left is heap[offset:offset + size - 1]."""
     top, item, size = heap[offset], heap[offset + size - 1], size - 1
@@ -90,7 +90,7 @@ def _pop(heap: np.ndarray, offset: int, size: int, time: np.ndarray, tie: np.nda
     return top
 
 
-@jit
+@part
 def _book(requested: float, length: float, out: int, into: int, channel: np.ndarray) -> float:
     """Book a transfer on its channels, as the module says; returns when receiving begins."""
     begin = max(requested, channel[out])
@@ -101,7 +101,7 @@ def _book(requested: float, length: float, out: int, into: int, channel: np.ndar
     return begin
 
 
-@jit
+@part
 def _queues(device: np.ndarray, rank: np.ndarray, devices: int) -> tuple[np.ndarray, np.ndarray]:
     """Operators of each device by rank: turn[offset[d]:offset[d + 1]]."""
     n = len(device)
@@ -215,7 +215,7 @@ def run_schedule(
     return start, end, receive, arrival
 
 
-@jit
+@part
 def _ready_at(
     op: int, d: int, first_in: np.ndarray, entering: np.ndarray, edges: np.ndarray, tensor: np.ndarray,
     device: np.ndarray, end: np.ndarray, there: np.ndarray, channel: np.ndarray, sends: np.ndarray,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 from sim.kernels.ledger import give_one, take_one
 from sim.kernels.within_node import gather_shares, take_from_node
 
@@ -51,14 +51,14 @@ def place(rule, need, milli, worker, mask, state, shape, out, at):
     return -1
 
 
-@jit
+@part
 def _undo(start, at, milli, state, shape, out):
     for i in range(start, at):
         give_one(out[i], milli, state, shape)
     return -1
 
 
-@jit
+@part
 def fitting_node(rule, t, need, idle, node_type):
     """The node of type t that has `need` idle GPUs: the first, or the fullest; -1 where none has."""
     best, fewest = -1, 1 << 30
@@ -70,7 +70,7 @@ def fitting_node(rule, t, need, idle, node_type):
     return best
 
 
-@jit
+@part
 def _whole(rule, t, need, worker, state, shape, out, start):
     idle = state[1]
     _, node_type, node_gpus, _, _ = shape
@@ -115,7 +115,7 @@ def _whole(rule, t, need, worker, state, shape, out, start):
     return at
 
 
-@jit
+@part
 def _shared(rule, t, need, milli, state, shape, out, start):
     free = state[0]
     node_first, node_type, _, _, groups = shape

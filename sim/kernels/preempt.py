@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 from sim.kernels.ledger import free_share, give_one, take_one
 from sim.kernels.placement import CONSOLIDATE, COUNT, fitting_node, place
 from sim.kernels.within_node import take_from_node
@@ -162,7 +162,7 @@ def select(run, run_key, queue, queue_key, keep, rule, held, gangs, vc_left, sta
     return count
 
 
-@jit
+@part
 def _refresh(g, undecided, state, state_b, shape):
     """Make B true for GPU g: what A has there and no undecided running job holds."""
     change = max(0, state[0][g] - undecided[g]) - state_b[0][g]
@@ -172,7 +172,7 @@ def _refresh(g, undecided, state, state_b, shape):
         take_one(g, -change, state_b, shape)
 
 
-@jit
+@part
 def _same(row, held, out, at, end):
     """True where out[at:end] are the GPUs that the job holds already, in any order."""
     slots, slot_at, slot_n = held
@@ -184,7 +184,7 @@ def _same(row, held, out, at, end):
     return np.all(a == b)
 
 
-@jit
+@part
 def _place_by_force(
     rule, need, milli, worker, mask, run, first, held, gpu_milli, undecided, holder, lost, state, state_b, shape, out,
     start,
@@ -216,7 +216,7 @@ def _place_by_force(
     return end
 
 
-@jit
+@part
 def _lose(g, run, first, held, gpu_milli, undecided, holder, lost, state, state_b, shape):
     """Who cannot stay now that GPU g was taken holds its other GPUs no more: they are free for all."""
     slots, slot_at, slot_n = held
@@ -238,7 +238,7 @@ def _lose(g, run, first, held, gpu_milli, undecided, holder, lost, state, state_
             _refresh(slots[s], undecided, state, state_b, shape)
 
 
-@jit
+@part
 def _worst_holders(need, t, run, first, held, state, state_b, shape, out, at):
     """Whole GPUs of type t: the free ones, then those of the running job with the largest key, and so on."""
     slots, slot_at, slot_n = held
@@ -269,7 +269,7 @@ def _worst_holders(need, t, run, first, held, state, state_b, shape, out, at):
     return at
 
 
-@jit
+@part
 def _nearer(run, gpu_milli, holder, state, state_b, shape, out, start, end):
     """Take other GPUs of the same nodes where nearer links join them: free ones, or of jobs that lose some already."""
     free, idle, type_idle = state
@@ -298,7 +298,7 @@ def _nearer(run, gpu_milli, holder, state, state_b, shape, out, start, end):
         free[out[k]] -= 1000
 
 
-@jit
+@part
 def _worst_node(rule, need, t, holder, state, state_b, shape, out, start):
     """Whole GPUs on one node of type t (or on full nodes and one more), harming the worst running jobs."""
     free, idle, _ = state
@@ -352,7 +352,7 @@ def _worst_node(rule, need, t, holder, state, state_b, shape, out, start):
     return at
 
 
-@jit
+@part
 def _harm(node, need, holder, free, free_b, node_first):
     """Rank of the best running job that loses a GPU if `need` GPUs of the node are taken (higher: less harm).
 

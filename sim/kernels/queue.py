@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
 
 
-@jit
+@part
 def find(rows, keys, head, size, row, key):
     """Position (from `head`) of the first entry that is not before (key, row)."""
     low, high = 0, size

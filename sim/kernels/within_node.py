@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import part
 from sim.kernels.ledger import give_one, take_one
 
 
-@jit
+@part
 def take_from_node(node, count, worker, state, shape, out, at):
     """Take `count` idle GPUs of a node, `worker` of which belong together, workers one after the other."""
     node_first, node_type, _, _, groups = shape
@@ -38,7 +38,7 @@ def take_from_node(node, count, worker, state, shape, out, at):
     return at
 
 
-@jit
+@part
 def gather_shares(first_gpu, milli, state, shape, out, start, end):
     """Put the slots out[start:end], shares of GPUs by a rule, on each node where the nearest link joins them.
 
@@ -76,7 +76,7 @@ def gather_shares(first_gpu, milli, state, shape, out, start, end):
             out[k] = g
 
 
-@jit
+@part
 def nearest(node, first, past, level, count, milli, worker, free, shape):
     """The group of the nearest of the first `level` links that has room for `count` slots among the GPUs first:past.
 
@@ -104,7 +104,7 @@ def nearest(node, first, past, level, count, milli, worker, free, shape):
     return best_first, best_past, np.int64(level)
 
 
-@jit
+@part
 def _take_near(node, first, past, level, count, worker, state, shape, out, at):
     """Take idle GPUs of first:past, which the first `level` links divide into groups.
 
@@ -151,14 +151,14 @@ def _take_near(node, first, past, level, count, worker, state, shape, out, at):
     return at
 
 
-@jit
+@part
 def _push(stack, depth, first, past, level, count, worker, split):
     stack[depth, 0], stack[depth, 1], stack[depth, 2] = first, past, level
     stack[depth, 3], stack[depth, 4], stack[depth, 5] = count, worker, split
     return depth + 1
 
 
-@jit
+@part
 def _worker_link(base, first, past, level, count, worker, sizes, free):
     """The nearest of the first `level` links whose groups hold `count` slots in whole workers; `level`: none does."""
     for link in range(level):
@@ -171,7 +171,7 @@ def _worker_link(base, first, past, level, count, worker, sizes, free):
     return np.int64(level)
 
 
-@jit
+@part
 def _parts(base, first, past, size):
     """The parts of first:past that lie in one group each, of groups of `size` counted from `base`."""
     a = first
@@ -181,7 +181,7 @@ def _parts(base, first, past, size):
         a = b
 
 
-@jit
+@part
 def _room(first, past, milli, free):
     """Slots of `milli` that fit on the GPUs first:past. (Of whole GPUs: those that are idle.)"""
     room = np.int64(0)
@@ -190,7 +190,7 @@ def _room(first, past, milli, free):
     return room
 
 
-@jit
+@part
 def _levels(sizes):
     level = np.int64(0)
     while level < sizes.size and sizes[level] > 0:

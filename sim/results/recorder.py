@@ -81,6 +81,27 @@ class Recorder:
         self._now.append(now_s)
         self._counts.extend((queued, running, started, stopped))
 
+    def segments(
+        self, rows: np.ndarray, milli: np.ndarray, reasons: np.ndarray, times: np.ndarray, ids_end: np.ndarray,
+        ids: np.ndarray,
+    ) -> None:
+        """Many segments at once. `times`: begin, end, overhead, rate, work done and lost; `ids`: their GPUs, one after
+        another, up to `ids_end` each."""
+        columns = self._begin, self._end, self._overhead, self._rate, self._done, self._lost
+        for column, values in zip(columns, times, strict=True):
+            column.frombytes(values.tobytes())
+        self._row.frombytes(rows.tobytes())
+        self._milli.frombytes(milli.tobytes())
+        self._reason.frombytes(reasons.tobytes())
+        if ids_end.size:
+            self._gpu_end.frombytes((ids_end + len(self._gpu_ids)).tobytes())
+            self._gpu_ids.frombytes(ids[: ids_end[-1]].tobytes())
+
+    def decisions(self, now_s: np.ndarray, counts: np.ndarray) -> None:
+        """Many policy calls at once; `counts`: queued, running, started and stopped."""
+        self._now.frombytes(now_s.tobytes())
+        self._counts.frombytes(counts.tobytes())
+
     def plan(self, row: int, begin_s: float, plan: Plan, iteration_s: float) -> None:
         """The plan with which a job started, and the true time of its iteration on the GPUs that it got."""
         self._plans.append((row, begin_s, plan, iteration_s))

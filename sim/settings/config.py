@@ -98,6 +98,7 @@ class EngineConfig(Settings):
     maintenance: str | None = setting(
         None, "file of windows in which GPUs are drained, out and back, node,gpu,drain_s,down_s,up_s,known_s; left "
         "out: none is", file=True, min_length=1)
+    fast_lane: Literal["auto", "on", "off"] = setting("auto", "one compiled loop, where a kernel can decide")
 
 
 _MOMENT = "seconds, a number with min, h or d, or a date such as 2017-10-09"

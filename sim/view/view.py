@@ -100,13 +100,10 @@ class View:
         self.slot_n = np.zeros(n, dtype=np.int32)
         self.vc_left = np.full(max(1, len(jobs.vc_names)), np.iinfo(np.int64).max, dtype=np.int64)
         # Per job, true up to begin_s; the methods below add what has passed since.
-        self.begin_s = np.full(n, np.nan)
-        self.held_s = np.zeros(n)
-        self.held_gpu_s = np.zeros(n)
-        self.served_s = np.zeros(n)
-        self.speed = np.zeros(n)
-        self.overhead_s = np.zeros(n)
-        self.slots_gpu = np.zeros(n)
+        self.service = np.zeros((7, n))
+        (self.held_s, self.held_gpu_s, self.begin_s, self.overhead_s, self.served_s, self.speed,
+         self.slots_gpu) = self.service
+        self.begin_s[:] = np.nan
         self.placed: dict[int, Placement] = {}
         self._one = np.ones(n)
         # Only where the policy declares that it reads them (`keep`).
@@ -116,7 +113,7 @@ class View:
         self._state, self._shape = ledger.state, ledger.shape
         # Own, writable copies: to Numba a read-only array is another type, and kernels would compile twice.
         columns = (jobs.num_gpus, jobs.gpu_milli, jobs.worker_gpus, jobs.types, jobs.vc)
-        self._gangs = tuple(column.copy() for column in columns)
+        self.gangs = tuple(column.copy() for column in columns)
 
     def keep(self, *, happened: bool, time_by_type: bool, memory: bool) -> None:
         """The engine's: keep what the policy says that it reads, and nothing else."""
@@ -137,7 +134,7 @@ class View:
 
         A policy takes from it and gives to it while it decides, so that what it starts does not collide.
         """
-        scratch = Scratch(self._state, self.vc_left, self._shape, self._gangs)
+        scratch = Scratch(self._state, self.vc_left, self._shape, self.gangs)
         if len(without):
             rows = np.asarray(without)
             numbered(rows, len(self.slot_n), "jobs")

@@ -67,6 +67,10 @@ class Truth(Protocol):
     def iteration_s(self, row: int, rate: float) -> float:
         """Seconds of an iteration of a job that does `rate` work a second; NaN where work is not iterations."""
 
+    def alike(self) -> float | np.ndarray | None:
+        """What the rate hangs on, where that is little: one rate of all jobs, or int64 [jobs] kinds of jobs of which
+        each has one rate on a GPU type, on so many GPUs on each node, in so many racks. None: on more than that."""
+
     # What neighbours and terms (`sim.engine`) need to know of jobs; only asked where `lacks` names nothing.
 
     def lacks(self, what: str) -> str:
@@ -101,6 +105,9 @@ class Recorded:
         return self._all
 
     def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
+        return 1.0
+
+    def alike(self) -> float | np.ndarray | None:
         return 1.0
 
     def iteration_s(self, row: int, rate: float) -> float:
@@ -197,6 +204,13 @@ class Modelled:
 
     def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
         return self._iteration(row, gpus, plan).rate * self._share[row]
+
+    def alike(self) -> float | np.ndarray | None:
+        if not self._cluster.links.alike:
+            return None
+        kinds: dict[tuple[str, int, float], int] = {}
+        keys = zip(self._model, self._batch, self._share, strict=True)
+        return np.array([kinds.setdefault(key, len(kinds)) for key in keys], dtype=np.int64)
 
     def iteration_s(self, row: int, rate: float) -> float:
         return self._share[row] / rate if rate > 0 else math.nan
