@@ -20,6 +20,7 @@ from sim.api import IllegalDecisionError, Policy, View
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.tenants import TenantLedger
 from sim.cluster.timetable import Timetable
+from sim.engine.alarm import Alarm
 from sim.engine.asking import decision_of, keys_of
 from sim.engine.balancing import must_balance, must_be_there
 from sim.engine.clock import LATE, Clock
@@ -87,7 +88,7 @@ class Engine:
         self._end_s = np.full(n, np.nan)
         self._state, self._reason = [""] * n, [""] * n
         self._open, self._next, self._decisions = n, 0, 0
-        self._asked, self._alarm, self._alarm_set = False, 0, False
+        self._asked, self._alarm = False, Alarm(self._clock, self._on_alarm, self._desk.where)
         self._decided_in_vain = 0
         # No run goes beyond the times that traces and results have.
         over_s = np.inf if config.horizon_s is None else config.horizon_s
@@ -134,7 +135,7 @@ class Engine:
         if left.asks:
             self._ask()
         elif left.alarm_s < np.inf:
-            self._set_alarm(left.alarm_s)
+            self._alarm.set(left.alarm_s)
         if lane.changes == MOST_CHANGES or not left.asks:
             self._lane = None
 
@@ -142,7 +143,7 @@ class Engine:
         """True where jobs wait, none runs, none comes, and no alarm, repair or step of the timetable changes that."""
         if self._book.gpus or self._asked or self._next < len(self._submit):
             return False
-        to_come = self._alarm_set or self._outages.change_to_come or self._drains.news_to_come
+        to_come = self._alarm.is_set or self._outages.change_to_come or self._drains.news_to_come
         return not to_come or self._decided_in_vain > MAX_IN_VAIN
 
     def _ask(self) -> None:
@@ -176,7 +177,7 @@ class Engine:
         self._ask()
 
     def _on_alarm(self, event: Any) -> None:
-        if event.value == self._alarm and self._alarm_set:
+        if self._alarm.rings(event):
             self._asked = True
             self._on_decide(event)
 
@@ -221,7 +222,8 @@ class Engine:
         if not self._asked:
             return  # an alarm at this same instant has decided already
         view, now = self._view, float(self._clock.now)
-        self._asked, self._alarm_set = False, False
+        self._asked = False
+        self._alarm.off()
         view.now_s = now
         view.queued, view.queued_key, view.running = self._queue.rows, self._queue.keys, self._book.running
         queued, running = view.queued.size, view.running.size
@@ -242,20 +244,9 @@ class Engine:
         self._decided_in_vain = 0 if changed or self._book.gpus else self._decided_in_vain + 1
         if decision.reject or decision.refuse:
             self._ask()
-        if wake_s is not None:
-            self._set_alarm(wake_s)
+        self._alarm.decided(changed, wake_s)
         if self._on_progress is not None and self._decisions % 512 == 0:
             self._on_progress(len(self._submit) - self._open, now)
-
-    def _set_alarm(self, wake_s: float) -> None:
-        number = isinstance(wake_s, float | int | np.floating | np.integer) and not isinstance(wake_s, bool)
-        if not number or not wake_s > self._clock.now:
-            raise IllegalDecisionError("an alarm must lie in the future", where=self._desk.where(), got=wake_s,
-                                       allowed=f"a time after {self._clock.now:.12g}")  # fmt: skip
-        self._alarm += 1
-        if wake_s <= MAX_TIME_S:
-            self._alarm_set = True
-            self._clock.at(wake_s, self._on_alarm, self._alarm, priority=LATE)
 
     # -- coming and going ---------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from policies.mechanisms import Placing
-from sim.api import Decision, Placement, Policy, View
+from sim.api import Decision, IllegalDecisionError, Placement, Policy, View
 from sim.engine.simulate import simulate
 from sim.workload.progress import Recorded
 from tests.helpers import jobs, nodes
@@ -130,3 +130,35 @@ def test_a_job_that_is_refused_is_not_rejected_too() -> None:
     trace, cluster = jobs([(0, 10, 8), (0, 10, 8)]), nodes(("V100", 1, 4), ("V100", 3, 2))
     table = simulate(trace, cluster, Guest(placement="first-fit"), Recorded(trace, cluster)).tables["jobs"].to_pandas()
     assert table["state"].tolist() == ["refused", "rejected"]
+
+
+@pytest.mark.parametrize("start", [True, False], ids=["a job runs", "a submission is due"])
+def test_who_is_woken_for_nothing_in_no_time_is_stopped(start: bool) -> None:
+    """No run hangs: the next number after now is no time to be woken at, again and again."""
+
+    @dataclass
+    class Restless(Policy):
+        """Is woken at once, whatever happens."""
+
+        def decide(self, view: View) -> Decision:
+            first = [(0, Placement(ONE))] if start and view.queued.size and view.queued[0] == 0 else []
+            return Decision(start=first, wake_s=float(np.nextafter(view.now_s, np.inf)))
+
+    trace, cluster = jobs([(10, 1e6, 1), (9e8, 10, 1)]), nodes(("V100", 1, 2))
+    with pytest.raises(IllegalDecisionError, match=r"woken 100,000 times in a row, and did nothing; got .* s in which"):
+        simulate(trace, cluster, Restless(), Recorded(trace, cluster))
+
+
+def test_who_is_woken_each_second_for_nothing_goes_on() -> None:
+    @dataclass
+    class Watchful(Placing):
+        """Looks each second while a job waits, and starts the first one at the end of the day."""
+
+        def decide(self, view: View) -> Decision:
+            due = [row for row in view.queued.tolist() if row == 1 or view.now_s >= 150_000]
+            starts = [(row, Placement(np.array([row], dtype=np.int32))) for row in due]
+            return Decision(start=starts, wake_s=view.now_s + 1 if view.queued.size > len(due) else None)
+
+    trace, cluster = jobs([(0, 10, 1), (0, 200_000, 1)]), nodes(("V100", 1, 2))
+    ends = simulate(trace, cluster, Watchful(), Recorded(trace, cluster)).tables["jobs"]["end_s"].to_pylist()
+    assert ends == [150_010, 200_000]
