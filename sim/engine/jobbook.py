@@ -8,8 +8,8 @@ from sim.api import Placement, View
 from sim.cluster.spec import Ledger
 from sim.cluster.tenants import TenantLedger
 from sim.engine.terms import Agreed
-from sim.kernels.keys import SERVED
 from sim.kernels.lanejobs import END, FIRST, LAUNCH, RUNNING, TRIES, add_running
+from sim.kernels.service import SERVED
 from sim.results.recorder import Recorder
 from sim.results.schema import END_REASONS
 from sim.settings.config import EngineConfig

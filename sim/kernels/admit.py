@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from sim.kernels.jit import jit, part
-from sim.kernels.keys import SERVED, SPEED, progress_of
 from sim.kernels.ledger import free_share, give, give_one, take, take_one
 from sim.kernels.placement import place
+from sim.kernels.service import SERVED, SPEED, progress_of
 
 
 @jit

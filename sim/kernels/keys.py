@@ -1,7 +1,7 @@
 """Priorities that change in known ways, and when a running job loses its place: one formula a form.
 
-What a form needs is `terms`: form, numbers, weight, other (two float64 arrays by row). `service`, float64 [7, jobs], is
-what jobs have had: HELD and HELD_GPU (s, GPU-s), BEGIN, OVERHEAD, SERVED, SPEED and SLOTS_GPU, as in the view.
+What a form needs is `terms`: form, numbers, weight, other (two float64 arrays by row). `service` is that of
+`sim.kernels.service`.
 
 ============  ==========================================================================================
 `STATIC`      other[row], whatever happens
@@ -18,25 +18,11 @@ from __future__ import annotations
 import numpy as np
 
 from sim.kernels.jit import jit, part
+from sim.kernels.service import attained_of, progress_of
 
 STATIC, REMAINING, QUANTA, QUEUES, SUBMITTED = range(5)
 Terms = tuple[int, np.ndarray, np.ndarray, np.ndarray]
 """Form, numbers, weight, other."""
-HELD, HELD_GPU, BEGIN, OVERHEAD, SERVED, SPEED, SLOTS_GPU = range(7)
-
-
-@part
-def progress_of(row, now_s, service):
-    """Work that a job has done until now, in seconds on its reference GPUs; its overhead brings none."""
-    worked_s = now_s - service[BEGIN, row] - service[OVERHEAD, row]
-    return service[SERVED, row] + worked_s * service[SPEED, row] if worked_s > 0.0 else service[SERVED, row]
-
-
-@part
-def attained_of(row, now_s, gpu_time, service):
-    """Time, or GPU time, that a job has held until now."""
-    have, rate = (service[HELD_GPU, row], service[SLOTS_GPU, row]) if gpu_time else (service[HELD, row], 1.0)
-    return have + (now_s - service[BEGIN, row]) * rate if now_s > service[BEGIN, row] else have
 
 
 @part

@@ -52,9 +52,9 @@ from sim.kernels.preempt import select
 from sim.kernels.queue import remove
 from sim.kernels.rates import known_rate
 
-FINISHED, OVER, FULL, UNKNOWN, PLAIN, VAIN = range(6)
-"""Why the lane stops: all jobs have left; nothing is due up to the horizon; `out` is full, or it is time to look up; a
-rate is unknown; only the policy itself can decide; nothing gets done."""
+DUE, FINISHED, OVER, FULL, UNKNOWN, PLAIN, VAIN = range(7)
+"""DUE: a decision is to be made. Else why the lane stops: all jobs have left; nothing is due up to the horizon; `out`
+is full, or it is time to look up; a rate is unknown; only the policy itself can decide; nothing gets done."""
 MAX_IN_VAIN = 100_000
 """Decisions, or interruptions, in a row that get nothing done: then the run ends and says so."""
 LOOK_UP = 1 << 14
@@ -65,8 +65,15 @@ LOOK_UP = 1 << 14
 
 
 @part
-def _advance(terms, service, said, sums, marks, live, queue, held, gangs, vc_left, state, shape, out, n, f):
-    """All that is due at the next instant, but for the decision. FULL where one is due now, else why there is none."""
+def _advance(
+    slots, looked, terms, service, said, sums, marks, live, queue, held, gangs, vc_left, state, shape, out, n, f,
+):
+    """All that is due at the next instant, but for the decision: DUE, or why there is none.
+
+    `slots`: shares of GPUs that may be held at once; `looked`: decisions in `out` when Python last looked up.
+    """
+    if _full(slots, out, n) or n[DECISIONS] - looked >= LOOK_UP:
+        return FULL
     jobs, heap = said.shape[1], live[1]
     comes = said[SUBMIT, n[NEXT]] if n[NEXT] < jobs else np.inf
     ends = sums[END, heap[0]] if n[RUNNING] > 0 else np.inf
@@ -94,12 +101,12 @@ def _advance(terms, service, said, sums, marks, live, queue, held, gangs, vc_lef
         else:
             enqueue(row, terms, service, sums, queue, n, f)
         n[NEXT] = row + 1
-    return FULL if n[OPEN] > 0 else FINISHED
+    return DUE if n[OPEN] > 0 else FINISHED
 
 
 @part
 def _full(slots, out, n):
-    """True where `out` may not hold what the next instant brings. `slots`: shares of GPUs that may be held at once."""
+    """True where `out` may not hold what the next instant brings."""
     rows, _, ids_end, ids, decisions = out
     ids_now = ids_end[n[SEGMENTS] - 1] if n[SEGMENTS] > 0 else 0
     return n[SEGMENTS] + n[RUNNING] > rows.shape[1] or ids_now + slots > ids.size or n[DECISIONS] >= decisions.shape[1]
@@ -120,10 +127,17 @@ def _priced(found, rates, known, shape, n):
 
 @part
 def _carry_out(
-    found, rates, stops, terms, cost, service, said, sums, marks, live, queue, held, gangs, vc_left, state, shape, out,
-    n, f,
+    found, known, rates, stops, terms, cost, service, said, sums, marks, live, queue, held, gangs, vc_left, state,
+    shape, out, n, f,
 ):
-    """Carry out a decision, as the engine's desk does: stops, then the moved jobs' old GPUs, moves, and starts."""
+    """Carry out a decision, as the engine's desk does: stops, then the moved jobs' old GPUs, moves, and starts.
+
+    False, and nothing is done, where a rate is unknown: the same decision is to be carried out once it is known.
+    """
+    n[APPLIES] = 1
+    if not _priced(found, rates, known, shape, n):
+        return False
+    n[APPLIES] = 0
     rows, ends, gpus = found
     slot_n = held[2]
     i = n[DECISIONS]
@@ -160,6 +174,7 @@ def _carry_out(
                 start(row, gpus[at : ends[k]], rates[k], cost, service, said, sums, marks, live, held, gangs, vc_left,
                        state, shape, n, f)  # fmt: skip
             at = ends[k]
+    return True
 
 
 # -- the loops -------------------------------------------------------------------------------------------------------
@@ -176,12 +191,9 @@ def run_ordered(
     n[STOPS] = 0
     while True:
         if n[APPLIES] == 0:
-            if _full(slots, out, n) or n[DECISIONS] - looked >= LOOK_UP:
-                return FULL
-            why = _advance(
-                terms, service, said, sums, marks, live, queue, held, gangs, vc_left, state, shape, out, n, f
-            )
-            if why != FULL:
+            why = _advance(slots, looked, terms, service, said, sums, marks, live, queue, held, gangs, vc_left, state,
+                           shape, out, n, f)  # fmt: skip
+            if why != DUE:
                 return why
             n[PLACED] = 0
             if n[SIZE] > 0:
@@ -190,12 +202,9 @@ def run_ordered(
                 n[PLACED] = admit(waiting, skip, rule, gangs, vc_left.copy(), left, shape, found)
                 if n[PLACED] == 0 and n[RUNNING] == 0:
                     return PLAIN
-        n[APPLIES] = 1
-        if not _priced(found, rates, known, shape, n):
+        if not _carry_out(found, known, rates, stops, terms, cost, service, said, sums, marks, live, queue, held, gangs,
+                          vc_left, state, shape, out, n, f):  # fmt: skip
             return UNKNOWN
-        n[APPLIES] = 0
-        _carry_out(found, rates, stops, terms, cost, service, said, sums, marks, live, queue, held, gangs, vc_left,
-                   state, shape, out, n, f)  # fmt: skip
 
 
 @jit
@@ -211,12 +220,9 @@ def run_backfilling(
     n[STOPS] = 0
     while True:
         if n[APPLIES] == 0:
-            if _full(slots, out, n) or n[DECISIONS] - looked >= LOOK_UP:
-                return FULL
-            why = _advance(
-                terms, service, said, sums, marks, live, queue, held, gangs, vc_left, state, shape, out, n, f
-            )
-            if why != FULL:
+            why = _advance(slots, looked, terms, service, said, sums, marks, live, queue, held, gangs, vc_left, state,
+                           shape, out, n, f)  # fmt: skip
+            if why != DUE:
                 return why
             n[PLACED] = 0
             if n[SIZE] > 0:
@@ -236,12 +242,9 @@ def run_backfilling(
                 n[PLACED] = count
                 if count == 0 and n[RUNNING] == 0:
                     return PLAIN
-        n[APPLIES] = 1
-        if not _priced(found, rates, known, shape, n):
+        if not _carry_out(found, known, rates, stops, terms, cost, service, said, sums, marks, live, queue, held, gangs,
+                          vc_left, state, shape, out, n, f):  # fmt: skip
             return UNKNOWN
-        n[APPLIES] = 0
-        _carry_out(found, rates, stops, terms, cost, service, said, sums, marks, live, queue, held, gangs, vc_left,
-                   state, shape, out, n, f)  # fmt: skip
 
 
 @jit
@@ -254,12 +257,9 @@ def run_preemptive(
     looked = n[DECISIONS]
     while True:
         if n[APPLIES] == 0:
-            if _full(slots, out, n) or n[DECISIONS] - looked >= LOOK_UP:
-                return FULL
-            why = _advance(
-                terms, service, said, sums, marks, live, queue, held, gangs, vc_left, state, shape, out, n, f
-            )
-            if why != FULL:
+            why = _advance(slots, looked, terms, service, said, sums, marks, live, queue, held, gangs, vc_left, state,
+                           shape, out, n, f)  # fmt: skip
+            if why != DUE:
                 return why
             f[ALARM] = np.inf
             n[PLACED] = n[STOPS] = 0
@@ -277,12 +277,9 @@ def run_preemptive(
                     f[ALARM] = next_yield_s(goes_on[:going], bars[:going], said[GPUS], f[NOW], terms, service)
                     if not f[ALARM] > f[NOW]:
                         return PLAIN
-        n[APPLIES] = 1
-        if not _priced(found, rates, known, shape, n):
+        if not _carry_out(found, known, rates, stops, terms, cost, service, said, sums, marks, live, queue, held, gangs,
+                          vc_left, state, shape, out, n, f):  # fmt: skip
             return UNKNOWN
-        n[APPLIES] = 0
-        _carry_out(found, rates, stops, terms, cost, service, said, sums, marks, live, queue, held, gangs, vc_left,
-                   state, shape, out, n, f)  # fmt: skip
         if n[VAIN_ROW] >= 0:
             return VAIN
 

@@ -2,7 +2,7 @@
 
 The groups of arrays are those of `sim.kernels.ledger` and these, each with a row for what is named and a column a job:
 
-`service`  what jobs have had, as in `sim.kernels.keys`
+`service`  what jobs have had, as in `sim.kernels.service`
 `said`     SUBMIT, TOTAL, REFERENCE, GPUS: what does not change
 `sums`     DONE, TARGET, RATE, STOOD, FIRST, KEY, END: work, rate and times
 `marks`    ATTEMPTS, GONE, TRIES, ENDED_BY, STARTS, LAUNCH, RUNNING_AT, HEAP_AT: numbers; GONE: it can never run
@@ -18,9 +18,10 @@ from __future__ import annotations
 import numpy as np
 
 from sim.kernels.jit import jit, part
-from sim.kernels.keys import BEGIN, HELD, HELD_GPU, OVERHEAD, SERVED, SLOTS_GPU, SPEED, key_of
+from sim.kernels.keys import key_of
 from sim.kernels.ledger import give_one, take_one
 from sim.kernels.queue import insert
+from sim.kernels.service import BEGIN, HELD, HELD_GPU, OVERHEAD, SERVED, SLOTS_GPU, SPEED
 
 SUBMIT, TOTAL, REFERENCE, GPUS = range(4)
 DONE, TARGET, RATE, STOOD, FIRST, KEY, END = range(7)

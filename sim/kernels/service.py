@@ -1,50 +1,45 @@
-"""What jobs have had until now: one pass over the rows asked for."""
+"""What jobs have had until now: of one job, and in one pass over the rows asked for.
+
+`service`, float64 [7, jobs], has a row for HELD and HELD_GPU (s, GPU-s), BEGIN (s; NaN: the job waits), OVERHEAD (s),
+SERVED (s on the reference GPUs), SPEED and SLOTS_GPU, as in the view: true up to BEGIN, what has passed since is added.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
+
+HELD, HELD_GPU, BEGIN, OVERHEAD, SERVED, SPEED, SLOTS_GPU = range(7)
+
+
+@part
+def progress_of(row, now_s, service):
+    """Work that a job has done until now, in seconds on its reference GPUs; its overhead brings none."""
+    worked_s = now_s - service[BEGIN, row] - service[OVERHEAD, row]
+    return service[SERVED, row] + worked_s * service[SPEED, row] if worked_s > 0.0 else service[SERVED, row]
+
+
+@part
+def attained_of(row, now_s, gpu_time, service):
+    """Time, or GPU time, that a job has held until now."""
+    have, rate = (service[HELD_GPU, row], service[SLOTS_GPU, row]) if gpu_time else (service[HELD, row], 1.0)
+    return have + (now_s - service[BEGIN, row]) * rate if now_s > service[BEGIN, row] else have
 
 
 @jit
-def attained(rows, now_s, held, begin_s, rate):
-    """held[row], and rate[row] for each second since begin_s[row] (NaN: the job waits, nothing is added)."""
+def attained(rows, now_s, gpu_time, service):
+    """Time, or GPU time, that each job has held until now."""
     out = np.empty(rows.size)
     for i in range(rows.size):
-        row = rows[i]
-        out[i] = held[row]
-        if now_s > begin_s[row]:
-            out[i] += (now_s - begin_s[row]) * rate[row]
+        out[i] = attained_of(rows[i], now_s, gpu_time, service)
     return out
 
 
 @jit
-def progress(rows, now_s, served_s, begin_s, overhead_s, speed):
-    """served_s[row], and speed[row] for each second since begin_s[row] + overhead_s[row]."""
+def progress(rows, now_s, service):
+    """Work that each job has done until now, in seconds on its reference GPUs."""
     out = np.empty(rows.size)
     for i in range(rows.size):
-        row = rows[i]
-        out[i] = served_s[row]
-        worked_s = now_s - begin_s[row] - overhead_s[row]
-        if worked_s > 0.0:
-            out[i] += worked_s * speed[row]
+        out[i] = progress_of(rows[i], now_s, service)
     return out
-
-
-@jit
-def first_to_reach(limits, rows, now_s, held, begin_s, rate):
-    """Seconds until the first of `rows`, all running from now on, has had its limit; inf where all have had it.
-
-    What is within a millionth of the limit counts as reached. An infinite limit is never reached.
-    """
-    first_s = np.inf
-    for i in range(rows.size):
-        row = rows[i]
-        have = held[row]
-        if now_s > begin_s[row]:
-            have += (now_s - begin_s[row]) * rate[row]
-        limit = limits[i]
-        if limit - have > 1e-6 * limit:
-            first_s = min(first_s, (limit - have) / rate[row])
-    return first_s

@@ -14,7 +14,7 @@ from sim.cluster.scratch import Scratch, numbered
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.tenants import Tenants
 from sim.kernels.ledger import give_held
-from sim.kernels.service import attained, first_to_reach, progress
+from sim.kernels.service import attained, progress
 from sim.performance import Performance
 from sim.performance.throughput import Throughput
 from sim.settings.policysettings import PolicyError
@@ -105,7 +105,6 @@ class View:
          self.slots_gpu) = self.service
         self.begin_s[:] = np.nan
         self.placed: dict[int, Placement] = {}
-        self._one = np.ones(n)
         # Only where the policy declares that it reads them (`keep`).
         self._happened: Happened | None = None
         self.by_type_s: np.ndarray | None = None
@@ -210,21 +209,15 @@ class View:
 
     def attained_s(self, rows: np.ndarray) -> np.ndarray:
         """Time that each job has held its GPUs until now, in s."""
-        return attained(rows, self.now_s, self.held_s, self.begin_s, self._one)
+        return attained(rows, self.now_s, False, self.service)
 
     def attained_gpu_s(self, rows: np.ndarray) -> np.ndarray:
         """GPU time that each job has held until now, in GPU-s."""
-        return attained(rows, self.now_s, self.held_gpu_s, self.begin_s, self.slots_gpu)
-
-    def reach_s(self, limit: float | np.ndarray, rows: np.ndarray, gpu_time: bool) -> float:
-        """Seconds until the first of `rows`, if they all run from now on, has attained its `limit` (s, or GPU-s)."""
-        held, rate = (self.held_gpu_s, self.jobs.gpus) if gpu_time else (self.held_s, self._one)
-        limits = np.broadcast_to(limit, rows.shape).astype(np.float64)
-        return float(first_to_reach(limits, rows, self.now_s, held, self.begin_s, rate))
+        return attained(rows, self.now_s, True, self.service)
 
     def progress_s(self, rows: np.ndarray) -> np.ndarray:
         """Work done until now, as seconds on the job's reference GPUs (overheads bring none)."""
-        return progress(rows, self.now_s, self.served_s, self.begin_s, self.overhead_s, self.speed)
+        return progress(rows, self.now_s, self.service)
 
     def remaining_s(self, rows: np.ndarray) -> np.ndarray:
         """Believed work left, max(estimate_s - progress_s, 0), in seconds on the reference GPUs (NaN: unknown)."""
