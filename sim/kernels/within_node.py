@@ -87,7 +87,9 @@ def nearest(node, first, past, level, count, milli, worker, free, shape):
     best_first, best_past = np.int64(-1), np.int64(-1)
     for link in range(level):
         best = np.int64(-1)
-        for a, b in _parts(base, first, past, sizes[link]):
+        b = first
+        while b < past:
+            a, b = b, _end_of_part(base, b, past, sizes[link])
             room = _room(a, b, milli, free)
             if room < count:
                 continue
@@ -137,7 +139,9 @@ def _take_near(node, first, past, level, count, worker, state, shape, out, at):
             depth = _push(stack, depth, a, b, link, count, worker, -1)
             continue
         part, room = np.int64(0), np.int64(0)
-        for c, d in _parts(base, first, past, sizes[split]):
+        d = first
+        while d < past:
+            c, d = d, _end_of_part(base, d, past, sizes[split])
             here = _room(c, d, 1000, free)
             whole = here - here % worker
             if whole > part or (whole == part > 0 and here < room):
@@ -163,7 +167,9 @@ def _worker_link(base, first, past, level, count, worker, sizes, free):
     """The nearest of the first `level` links whose groups hold `count` slots in whole workers; `level`: none does."""
     for link in range(level):
         whole = np.int64(0)
-        for a, b in _parts(base, first, past, sizes[link]):
+        b = first
+        while b < past:
+            a, b = b, _end_of_part(base, b, past, sizes[link])
             room = _room(a, b, 1000, free)
             whole += room - room % worker
         if whole >= count:
@@ -172,13 +178,9 @@ def _worker_link(base, first, past, level, count, worker, sizes, free):
 
 
 @part
-def _parts(base, first, past, size):
-    """The parts of first:past that lie in one group each, of groups of `size` counted from `base`."""
-    a = first
-    while a < past:
-        b = min(past, base + ((a - base) // size + 1) * size)
-        yield a, b
-        a = b
+def _end_of_part(base, a, past, size):
+    """One past the last GPU before `past` in the group of GPU a, of groups of `size` counted from `base`."""
+    return min(past, base + ((a - base) // size + 1) * size)
 
 
 @part
