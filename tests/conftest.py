@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,6 +60,16 @@ def _folder(path: Path, what: str) -> Path:
     if not path.is_dir():
         pytest.skip(f"{what} not found (set HETSIM_DATA to the folder with the real inputs)")
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_made_once() -> Iterator[None]:
+    """typer makes all commands anew whenever one is called (50 ms): nothing to a user, but tests call thousands."""
+    made = cache(typer.main.get_command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", made)
+        patch.setattr(typer.testing, "_get_command", made)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -95,8 +95,8 @@ def part(function: Callable) -> Any:
 
 
 def _compiled(function: Callable, **options: Any) -> Any:
-    dispatcher, directory = numba.njit(**options)(function), cache_directory()
-    if hasattr(dispatcher, "_cache") and directory is not None:
+    dispatcher = numba.njit(**options)(function)
+    if hasattr(dispatcher, "_cache") and (directory := cache_directory()) is not None:
         dispatcher._cache = _Cache(function)
         dispatcher.compile = _in_turn(dispatcher.compile, directory / f"{_name(function)}.lock")
     return dispatcher
