@@ -206,6 +206,7 @@ def test_an_edited_helper_is_seen_though_its_caller_was_cached(folder):
     assert (hits, hits_again, hits_edited) == ("0", "1", "0")
 
 
+@pytest.mark.slow
 def test_a_wheel_runs_from_any_folder(folder):
     pytest.importorskip("hatchling", reason="building a wheel offline needs hatchling in this environment")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "-q"]

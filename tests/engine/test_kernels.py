@@ -11,6 +11,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def story() -> str:
     return "\n".join(text)
 
 
+@pytest.mark.slow
 def test_compiled_kernels_do_what_their_source_says() -> None:
     """NUMBA_DISABLE_JIT=1 runs the same source as plain Python, with bounds checked."""
     done = subprocess.run(

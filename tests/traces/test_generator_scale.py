@@ -95,6 +95,7 @@ def test_the_callers_arrays_stay_its_own():
         assert getattr(trace, name)[0] != values[0] and not getattr(trace, name).flags.writeable
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not STATUS.is_file(), reason="peak memory is read from /proc")
 @pytest.mark.parametrize("name", ["pai", "helios"])
 def test_memory_is_bounded_a_job(name):
