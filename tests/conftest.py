@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -54,6 +55,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = {item for same in of_test.values() for item in (same[0], same[-1])}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in others if item in kept]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is there once all tests are found stays: a million objects that no later garbage collection looks at."""
+    gc.disable()
+    yield
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def _folder(path: Path, what: str) -> Path:
