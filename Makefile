@@ -26,6 +26,10 @@ sim: $(STAMP) ## simulate one trace under one policy (POLICY=hetero TRACE=philly
 test: $(STAMP) ## run the tests (ARGS= goes to pytest; ARGS="-n0 ..." runs them in one process)
 	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
+.PHONY: test-quick
+test-quick: $(STAMP) ## run a first layer of them: nothing slow, of each test two parameters (docs/contributing.md)
+	@$(BIN)/python -m pytest --quick -n auto --dist worksteal $(ARGS)
+
 # PyTorch is an extra, and large: it is installed apart, once, and nothing but these tests sees it.
 TORCH ?= torch==2.13.0
 .PHONY: test-torch

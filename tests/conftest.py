@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,10 +34,53 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(cores, 8)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="first layer: no slow tests, and of each test its first and "
+                     "last parameters only (docs/contributing.md)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the slow tests, so that no process is left alone with one at the end.
+
+    With `--quick`, leave them out, and all parameters of a test but the first and the last.
+    """
+    slow = [item for item in items if item.get_closest_marker("slow") is not None]
+    others = [item for item in items if item.get_closest_marker("slow") is None]
+    if not config.getoption("--quick", default=False):
+        items[:] = slow + others
+        return
+    of_test: dict[str, list[pytest.Item]] = {}
+    for item in others:
+        of_test.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {item for same in of_test.values() for item in (same[0], same[-1])}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in others if item in kept]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is there once all tests are found stays: a million objects that no later garbage collection looks at."""
+    gc.disable()
+    yield
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 def _folder(path: Path, what: str) -> Path:
     if not path.is_dir():
         pytest.skip(f"{what} not found (set HETSIM_DATA to the folder with the real inputs)")
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_made_once() -> Iterator[None]:
+    """typer makes all commands anew whenever one is called (50 ms): nothing to a user, but tests call thousands."""
+    made = cache(typer.main.get_command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", made)
+        patch.setattr(typer.testing, "_get_command", made)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -185,13 +185,13 @@ class Run:
         """Times at which nodes were out of service: node, down_s, up_s (infinite if it never came back)."""
         down_node, down = explode(self.tables["nodes"]["down_s"])
         up_node, up = explode(self.tables["nodes"]["up_s"])
-        frame = pd.DataFrame({"node": down_node, "down_s": down})
-        frame["k"] = frame.groupby("node").cumcount()
-        back = pd.DataFrame({"node": up_node, "up_s": up})
-        back["k"] = back.groupby("node").cumcount()
-        frame = frame.merge(back, on=["node", "k"], how="left").drop(columns="k")
-        frame["up_s"] = frame["up_s"].fillna(np.inf)
-        return frame
+        # The k-th return of a node ends its k-th outage; both are in the order of nodes.
+        first, after = (np.searchsorted(up_node, down_node, side) for side in ("left", "right"))
+        place = first + np.arange(len(down_node)) - np.searchsorted(down_node, down_node)
+        back = np.full(len(down_node), np.inf)
+        back[place < after] = up[place[place < after]]
+        back[np.isnan(back)] = np.inf
+        return pd.DataFrame({"node": down_node, "down_s": down, "up_s": back})
 
     @cached_property
     def maintenance(self) -> pd.DataFrame:

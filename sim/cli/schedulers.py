@@ -71,5 +71,8 @@ def replay(case: Case, policy: Policy) -> Ran:
     true_s = truth.work_total / truth.reference_rate
     result = simulate(trace, cluster, policy, truth, EngineConfig(**case.engine), estimate_s=true_s,
                       performance=performance if planned else None)
-    report = audited(Run(Path(case.name), result.tables, result.info, result.timing))
-    return Ran({name: table.to_pylist() for name, table in result.tables.items()}, str(report.first or ""))
+
+    def audit() -> str:
+        return str(audited(Run(Path(case.name), result.tables, result.info, result.timing)).first or "")
+
+    return Ran({name: table.to_pylist() for name, table in result.tables.items()}, audit)

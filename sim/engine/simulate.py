@@ -8,12 +8,13 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -168,11 +169,7 @@ def simulate(
         "start_s": float(trace.submit_s[0]),
         "end_s": outcome.last_s,
         "decisions": outcome.decisions,
-        "versions": {
-            "hetsim": version("hetsim"),
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("numpy", "numba", "pyarrow", "simpy")},
-        },
+        "versions": dict(versions()),
         **({"timetable": timetable.info} if timetable.info else {}),
         "code_hash": code_hash(),
         **(settings or {}),
@@ -197,6 +194,14 @@ def _collector_off() -> Iterator[None]:
 def cluster_names(cluster: ClusterSpec) -> list[str]:
     """Names of the cluster's GPU types, in its order."""
     return [t.name for t in cluster.types]
+
+
+@cache
+def versions() -> Mapping[str, str]:
+    """Versions of what computes the numbers: read from the disk once a process, not once a run."""
+    packages = ("numpy", "numba", "pyarrow", "simpy")
+    return MappingProxyType({"hetsim": version("hetsim"), "python": platform.python_version(),
+                             **{name: version(name) for name in packages}})
 
 
 @cache

@@ -3,9 +3,9 @@
 Numba's own cache looks at a function's own file, so that an edited helper in another file would go unseen, and it
 gives up where the source tree is read-only. Here the cache directory is named after a hash of *all* kernel
 sources and of the library versions: any edit starts a fresh directory. Numba writes each file under a temporary name
-and renames it, so parallel processes may share it. Where no directory can be written, kernels compile in memory, with
-one notice. `HETSIM_CACHE_DIR` moves the cache; `NUMBA_DISABLE_JIT=1` runs the same source as plain Python (the
-slow twin of the tests).
+and renames it, so parallel processes may share it; of those that want the same kernel one compiles it, and the
+others wait for it. Where no directory can be written, kernels compile in memory, with one notice. `HETSIM_CACHE_DIR`
+moves the cache; `NUMBA_DISABLE_JIT=1` runs the same source as plain Python (the slow twin of the tests).
 
 Kernels are called with one dtype an argument (the callers see to it), so that each compiles once.
 """
@@ -18,12 +18,19 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import cache
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.compiler_lock import global_compiler_lock
+
+try:
+    import fcntl
+except ImportError:  # Windows: each process compiles for itself
+    fcntl = None  # type: ignore[assignment]
 
 
 @cache
@@ -89,13 +96,50 @@ def part(function: Callable) -> Any:
 
 def _compiled(function: Callable, **options: Any) -> Any:
     dispatcher = numba.njit(**options)(function)
-    if hasattr(dispatcher, "_cache") and cache_directory() is not None:
+    if hasattr(dispatcher, "_cache") and (directory := cache_directory()) is not None:
         dispatcher._cache = _Cache(function)
+        dispatcher.compile = _in_turn(dispatcher.compile, directory / f"{_name(function)}.lock")
     return dispatcher
+
+
+def _in_turn(compiled: Callable, lock: Path) -> Callable:
+    """Load or compile a kernel while no other process does: who waited finds it in the cache.
+
+    No two processes wait for each other: a process holds the locks of a kernel and of those it is called by, and
+    kernels do not call themselves, through others neither. The lock of Numba, which is a process's own, comes first,
+    or two threads of one process could.
+    """
+
+    @wraps(compiled)
+    def compile_in_turn(signature: Any) -> Any:
+        with global_compiler_lock, _held(lock):
+            return compiled(signature)
+
+    return compile_in_turn
+
+
+def _held(lock: Path) -> AbstractContextManager[Any]:
+    """Hold a lock file until the end of a `with`; the system lets go of it, too, where the process ends before.
+
+    Where the file cannot be locked (some network drives) there is no turn: two processes may then do the same work.
+    """
+    if fcntl is None:
+        return nullcontext()
+    try:
+        file = lock.open("ab")
+    except OSError:
+        return nullcontext()
+    with suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX)
+    return file
+
+
+def _name(function: Callable) -> str:
+    """A kernel's name in the cache, as Numba begins the names of its files."""
+    return f"{Path(function.__code__.co_filename).stem}.{function.__name__}"
 
 
 def is_kept(kernel: Any) -> bool:
     """Whether some process has compiled a kernel before, so that it costs nothing."""
     directory, function = cache_directory(), getattr(kernel, "py_func", kernel)
-    name = f"{Path(function.__code__.co_filename).stem}.{function.__name__}"
-    return directory is not None and any(directory.glob(f"{name}-*.nbi"))
+    return directory is not None and any(directory.glob(f"{_name(function)}-*.nbi"))

@@ -305,6 +305,7 @@ def test_a_random_run_passes_until_one_job_starts_too_early(many_jobs, seed, pic
     assert "no GPU is used above 1000 milli" in broken
 
 
+@pytest.mark.slow
 def test_eighty_thousand_jobs(big_run):
     """The sweep agrees with what is known of the run: each slot begins and ends once."""
     run = load_run(big_run)

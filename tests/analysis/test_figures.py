@@ -27,6 +27,7 @@ from traces.errors import HetsimError
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_draw_all_writes_each_figure_in_each_format(story, tmp_path):
     files = figures.draw_all([story.load()], tmp_path / "new" / "figures")
     drawn = ("jct_cdf", "queueing", "rho_cdf", "utilisation", "queue", "overview", "cost", "gantt")

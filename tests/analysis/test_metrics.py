@@ -277,6 +277,7 @@ def test_bin_means_keep_the_integral(times, cuts):
     assert averages(time_s, state[:, 0].astype(float), edges) == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_eighty_thousand_jobs(big_run):
     run = load_run(big_run)
     used, queue = gpus_in_use(run, by_type=True), queue_length(run, by_type=True)

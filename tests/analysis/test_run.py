@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from analysis.explain import explain
 from analysis.figures.planfigure import plan_of
-from analysis.run import RunError, explode, labels, load_run
+from analysis.run import Run, RunError, explode, labels, load_run
 from analysis.timeline.tracks import timeline
 from sim.results.schema import FILES, READABLE
 from traces.errors import HetsimError
@@ -49,6 +52,23 @@ def test_a_job_that_is_not_there_is_refused_in_the_same_words_everywhere(run_fil
 def test_a_node_that_stays_down_is_down_for_good(run_files):
     run = run_files().node(down=[1.0, 5.0], up=[2.0]).job("a", 0, 1).segment("a", 0, 1, [0]).load()
     assert run.outages.to_numpy().tolist() == [[0, 1, 2], [0, 5, np.inf]]
+
+
+TIMES = st.none() | st.lists(st.none() | st.floats(0, 100), max_size=4)
+
+
+@given(st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=4))
+def test_the_kth_return_of_a_node_ends_its_kth_outage(nodes):
+    """Whatever the lists hold: none at all, more returns than outages, times that are missing."""
+    columns = {name: pa.array(times, pa.list_(pa.float64()))
+               for name, times in zip(("down_s", "up_s"), zip(*nodes, strict=True), strict=True)}
+    outages = Run(Path("run"), {"nodes": pa.table(columns)}, {}, {}).outages
+    by_hand = []
+    for node, (downs, ups) in enumerate(nodes):
+        for k, down_s in enumerate(downs or ()):
+            up_s = ups[k] if ups and k < len(ups) else None
+            by_hand.append([node, np.nan if down_s is None else down_s, np.inf if up_s is None else up_s])
+    assert np.array_equal(outages.to_numpy(float), np.array(by_hand).reshape(-1, 3), equal_nan=True)
 
 
 def test_explode_keeps_the_rows_of_empty_and_chunked_lists():

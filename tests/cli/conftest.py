@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sim.cli import main
+from sim.sweeps.executors import Here
 
 JOBS = "job_id,submit_s,duration_s,num_gpus\na,0,100,1\nb,10,50,2\nc,20,30,1\n"
 
@@ -54,3 +55,9 @@ def replay(hetsim: Callable[..., Said]) -> Callable[..., Said]:
     return lambda *more: hetsim(
         "run", "--policy", "fifo", "--trace", "jobs.csv", "--cluster", "v100:2", "--work", "recorded", *more
     )
+
+
+@pytest.fixture
+def sweeps_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells are played in this process: workers take seconds to start, and have tests of their own."""
+    monkeypatch.setattr("sim.sweeps.executors.Processes", lambda count: Here())

@@ -102,7 +102,8 @@ def test_policies_plan_by_the_calibration_of_the_run_unless_their_belief_is_anot
     """`exact` is the truth of the run; the belief of another calibration is wrong, and jobs run by the truth."""
 
     def segments(belief: str) -> pd.DataFrame:
-        config = RunConfig(policy="hetero", jobs=40, cluster="mixed", load=1.2, speed_belief=belief)
+        config = RunConfig(
+            policy="hetero", jobs=40, cluster="v100:2x4+p100:2x4", load=1.2, speed_belief=belief)
         return Replay(config).play().tables["segments"].to_pandas()
 
     exact = segments("exact")
@@ -110,10 +111,7 @@ def test_policies_plan_by_the_calibration_of_the_run_unless_their_belief_is_anot
     assert not exact.equals(segments("calibration:tuned"))
 
 
-def test_a_sweep_says_it_once_and_keeps_quiet_where_its_file_says_it(hetsim, here, monkeypatch):
-    from sim.sweeps.executors import Here
-
-    monkeypatch.setattr("sim.sweeps.executors.Processes", lambda count: Here())
+def test_a_sweep_says_it_once_and_keeps_quiet_where_its_file_says_it(hetsim, here, sweeps_here):
     (here / "jobs.csv").write_text(JOBS)
     head = '[run]\ntrace = "jobs.csv"\ncluster = "p100:4x8"\npolicy = "fifo"\n'
     Path("untold.toml").write_text(head + "[sweep]\nseed = [0, 1]\n")

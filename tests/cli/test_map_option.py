@@ -34,7 +34,7 @@ def test_the_commands_of_the_page_run_and_the_log_alone_makes_the_trace_again(he
     assert "run_time" in kept["options"]["map"] and "--map" in kept["recipe"]["command"]
 
 
-def test_each_command_that_reads_a_trace_takes_a_map(hetsim, here):
+def test_each_command_that_reads_a_trace_takes_a_map(hetsim, here, sweeps_here):
     put(here, BLOCKS["csv"].rstrip())
     run = ("--policy", "fifo", "--work", "recorded", "--cluster", "v100:4x1")
     for words in (("trace", "describe", "mine.csv"), ("trace", "check", "mine.csv"),

@@ -105,7 +105,9 @@ def test_r3_14_spot_and_on_demand_nodes_of_one_type_are_billed_each_at_its_price
     assert cost_usd(run, "on-demand") == pytest.approx(6 * 0.526)
 
 
-def test_r3_15_prices_are_an_axis_of_a_sweep_and_another_content_of_the_file_is_another_cell(hetsim, here):
+def test_r3_15_prices_are_an_axis_of_a_sweep_and_another_content_of_the_file_is_another_cell(
+    hetsim, here, sweeps_here
+):
     """Jobs hold 1 x 100 + 2 x 50 + 1 x 30 = 230 GPU-s: at 10 USD an hour, then at 20."""
     (here / "s.toml").write_text('[run]\ntrace = "jobs.csv"\ncluster = "a100:8"\nwork = "recorded"\npolicy = "fifo"\n'
                                  '[sweep]\nprices = ["spot", "eur.toml"]\n')

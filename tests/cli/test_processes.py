@@ -136,8 +136,8 @@ def digest(seed):
     from sim.settings.config import load_config
     from sim.engine.simulate import simulate
     from sim.workload.prepare import prepare
-    config = load_config(None, {"jobs": 100, "seed": seed, "load": 0.9})
-    cluster = load_cluster("mixed")
+    config = load_config(None, {"jobs": 40, "seed": seed, "load": 0.9})
+    cluster = load_cluster("v100:2x4+p100:2x4")
     work = prepare(config, cluster)
     result = simulate(work.trace, cluster, make("hetero"), work.truth, performance=work.performance, seed=seed)
     text = "".join(str(table.to_pylist()) for table in result.tables.values())
@@ -206,6 +206,7 @@ def test_an_edited_helper_is_seen_though_its_caller_was_cached(folder):
     assert (hits, hits_again, hits_edited) == ("0", "1", "0")
 
 
+@pytest.mark.slow
 def test_a_wheel_runs_from_any_folder(folder):
     pytest.importorskip("hatchling", reason="building a wheel offline needs hatchling in this environment")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "-q"]

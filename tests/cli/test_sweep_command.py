@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from policies.registry import find
-from sim.sweeps.executors import Here
 
 SWEEP = """
 [run]
@@ -23,9 +22,8 @@ load = [0.5, 0.9]
 
 
 @pytest.fixture
-def sweep(hetsim, here, monkeypatch):
+def sweep(hetsim, here, sweeps_here):
     """Sweep loads.toml by one worker, which is this process: policies can be patched here."""
-    monkeypatch.setattr("sim.sweeps.executors.Processes", lambda count: Here())
     Path("loads.toml").write_text(SWEEP)
     return lambda *more: hetsim("sweep", "loads.toml", "--workers", "1", "--quiet", *more)
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from tests.conftest import PATIENCE_S, ROOT
+from tests.conftest import PATIENCE_S, ROOT, pytest_collection_modifyitems
 
 LOCK = (ROOT / "requirements.lock").read_text("utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -212,6 +213,43 @@ def test_make_test_uses_every_core_and_hands_its_arguments_on(repo):
     ready(repo)
     said = make(repo, "test", "ARGS=tests/engine -k x").stdout
     assert said == "python called: -m pytest -n auto --dist worksteal tests/engine -k x\n"
+    said = make(repo, "test-quick", "ARGS=tests/engine -k x").stdout
+    assert said == "python called: -m pytest --quick -n auto --dist worksteal tests/engine -k x\n"
+
+
+@dataclass(frozen=True)
+class Item:
+    """A test as the collection shows it."""
+
+    nodeid: str
+    slow: bool = False
+
+    def get_closest_marker(self, name: str) -> bool | None:
+        return True if self.slow and name == "slow" else None
+
+
+class Chosen:
+    """A configuration with or without `--quick`, which hears what is left out."""
+
+    def __init__(self, quick: bool) -> None:
+        self.quick, self.left, self.hook = quick, [], self
+
+    def getoption(self, name: str, default: bool) -> bool:
+        return self.quick if name == "--quick" else default
+
+    def pytest_deselected(self, items: list[Item]) -> None:
+        self.left += items
+
+
+def test_slow_tests_come_first_and_the_quick_layer_is_the_rest_with_two_parameters_each():
+    items = [Item("a::one[1]"), Item("a::one[2[x]]"), Item("a::two", slow=True), Item("a::one[3]"), Item("b::one"),
+             Item("b::all[1]", slow=True), Item("b::few[1]")]
+    whole, quick = list(items), list(items)
+    pytest_collection_modifyitems(Chosen(False), whole)
+    assert whole == [items[i] for i in (2, 5, 0, 1, 3, 4, 6)]
+    config = Chosen(True)
+    pytest_collection_modifyitems(config, quick)
+    assert quick == [items[i] for i in (0, 3, 4, 6)] and config.left == [items[i] for i in (1, 2, 5)]
 
 
 @pytest.mark.parametrize(("stand_ins", "told"), [

@@ -185,6 +185,7 @@ def test_python_on_the_page_runs(page: str, workplace: Path, monkeypatch: pytest
         assert "count" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_tutorial_shows_what_its_commands_print(workplace: Path) -> None:
     """Each line that it shows is printed by the commands above it; its jobs and settings can be used."""
     page = text("docs/tutorial.md")
@@ -215,6 +216,7 @@ def table_script() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_rows_of_the_comparison_are_what_runs_give(tmp_path: Path) -> None:
     """Two of its rows made anew, a plain policy and a planner; each other policy has a row."""
     script = table_script()

@@ -11,10 +11,12 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.engine.jobqueue import JobQueue
+from tests.conftest import PATIENCE_S
 from tests.helpers import jobs, nodes, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +64,7 @@ def story() -> str:
     return "\n".join(text)
 
 
+@pytest.mark.slow
 def test_compiled_kernels_do_what_their_source_says() -> None:
     """NUMBA_DISABLE_JIT=1 runs the same source as plain Python, with bounds checked."""
     done = subprocess.run(
@@ -70,6 +73,44 @@ def test_compiled_kernels_do_what_their_source_says() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == story().strip()
+
+
+TWO_AT_ONCE = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from numba.core import event
+from sim.engine.jobqueue import JobQueue
+
+compiled = []
+
+class Watch(event.Listener):
+    def on_start(self, what):
+        compiled.append(what.data["dispatcher"].py_func.__qualname__)
+    def on_end(self, what):
+        pass
+
+event.register("numba:compile", Watch())
+me, other = Path(sys.argv[1]), Path(sys.argv[2])
+me.touch()
+while not other.exists():
+    time.sleep(0.001)
+queue = JobQueue(3)
+queue.add(1, 5.0)
+assert queue.discard(1)
+print(*compiled)
+"""
+
+
+def test_two_processes_compile_each_kernel_once(tmp_path: Path) -> None:
+    """One compiles, the other waits and finds it in the cache; both could have begun at the same time."""
+    environment = {**os.environ, "HETSIM_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT), "NUMBA_DISABLE_JIT": "0"}
+    ready = [tmp_path / "a", tmp_path / "b"]
+    two = [subprocess.Popen([sys.executable, "-c", TWO_AT_ONCE, *order], cwd=ROOT, env=environment, text=True,
+                            stdout=subprocess.PIPE) for order in (ready, ready[::-1])]
+    compiled = " ".join(process.communicate(timeout=PATIENCE_S)[0] for process in two).split()
+    assert [process.returncode for process in two] == [0, 0]
+    assert len(compiled) == len(set(compiled)) > 1
 
 
 def test_no_kernel_calls_itself() -> None:

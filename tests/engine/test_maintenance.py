@@ -44,9 +44,10 @@ def windows(folder: Path, *rows: str) -> str:
 def loaded(result: RunResult, folder: Path) -> Run:
     """The run as its files tell it; the audit finds nothing."""
     result.write(folder)
-    report = audit(load_run(folder))
+    one = load_run(folder)
+    report = audit(one)
     assert report.ok, report.text
-    return load_run(folder)
+    return one
 
 
 def under(policy: Policy, trace: Trace, cluster: ClusterSpec, **engine: Any) -> RunResult:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from policies.checks import cases, check_policy
+from policies.checks import Ran, cases, check_policy
 from policies.mechanisms import Ordered, Preemptive
 from policies.ordering.fifo import Fifo
 from policies.registry import names
@@ -53,6 +53,19 @@ def test_the_report_reads_well() -> None:
     report = check_policy("fifo", runner=runner)
     assert report.text.splitlines()[0] == f"policy fifo: {len(report.checks)} checks passed"
     assert "  ok      one job: each job ends" in report.text.splitlines()
+
+
+def test_the_audit_looks_at_one_run_of_a_case_and_is_heard() -> None:
+    """Its reruns leave the same tables, so that the audit of one is the audit of all."""
+    audited = []
+
+    def finds_fault(case: Any, policy: Policy) -> Ran:
+        return Ran(runner(case, policy).tables, lambda: audited.append(case.name) or f"wrong in {case.name}")
+
+    report = check_policy("fifo", runner=finds_fault)
+    assert audited == [case.name for case in cases()]
+    assert {c.name: c.reason for c in report.checks if not c.ok} == \
+        {f"{name}: the audit finds nothing": f"wrong in {name}" for name in audited}
 
 
 def test_no_such_policy_is_the_callers_error() -> None:

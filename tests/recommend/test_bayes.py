@@ -138,6 +138,7 @@ def test_nothing_works_at_all():
     assert trace.best is None and trace.stopped == "all tried" and len(trace.trials) == 3
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.integers(0, 10_000))
 def test_laws(seed):

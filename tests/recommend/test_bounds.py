@@ -48,6 +48,7 @@ def test_no_plan_on_three_gpus_is_below_the_bounds(model, rented):
     none_below(lower_bound(asked), every_plan(asked, ends))
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.data())
 def test_no_walk_goes_below_the_bounds(data):

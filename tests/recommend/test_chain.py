@@ -141,6 +141,7 @@ def test_long_chains_agree_where_counts_do_not_bind(seed):
         assert table.period_s[cheaper].min(initial=math.inf) > p.period_s
 
 
+@pytest.mark.slow
 def test_a_large_fleet_lies_between_its_bound_and_the_best_of_all_partitions():
     """bound <= optimum <= value on each instance; where the beam finds nothing, it must be rare."""
     missed, exact, possible = 0, 0, 0

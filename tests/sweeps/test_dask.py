@@ -88,6 +88,7 @@ class KillsOne:
         self._executor.close()
 
 
+@pytest.mark.slow
 def test_dask_changes_no_byte_reads_files_from_our_folder_and_outlives_a_killed_worker(grid, cluster):
     made = grid("""
         [[sweep]]

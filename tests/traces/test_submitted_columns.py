@@ -164,6 +164,7 @@ def submissions(draw):
     return Trace.from_columns({name: [row[name] for row in rows] for name in rows[0]})
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trace=submissions(), ending=st.sampled_from([".csv", ".parquet"]))
 def test_what_was_submitted_is_read_again(tmp_path, trace, ending):

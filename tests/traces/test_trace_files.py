@@ -60,6 +60,7 @@ def same(one, other):
     )
 
 
+@pytest.mark.slow
 @SAFE
 @given(jobs=rows, ending=st.sampled_from([".csv", ".parquet"]))
 def test_what_is_written_is_read_again(tmp_path, jobs, ending):

@@ -257,6 +257,7 @@ def test_p29_one_file_runs_under_every_policy(tmp_path: Path) -> None:
     assert set(done.values()) == {8}, done
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to know a process's peak memory")
 def test_p67_memory_grows_by_a_bounded_number_of_bytes_a_job() -> None:
     """A replay of 60,000 jobs against one of 10,000, each in a process of its own: under 2 KiB for each job more."""
