@@ -17,6 +17,8 @@ LANE: dict[str, Any] = {**RESTARTS, "fast_lane": "on", "quotas": {"a": 4}}
 PLAIN: dict[str, Any] = {**LANE, "fast_lane": "off"}
 FAILING: dict[str, Any] = {**PLAIN, "mtbf_h": 0.2, "repair_h": 0.05}
 MIXED = "v100:1x4+t4:2x2"
+HALVES = "halves.csv"
+"""Beside the trace: jobs of half a GPU that come while others restart."""
 OUTAGES = "outages.csv"
 """Beside the trace; at times at which jobs are submitted, too."""
 
@@ -29,8 +31,9 @@ WORLDS: dict[str, dict[str, Any]] = {
                                     "engine": {**LANE, "preempted_work": "lost"}},
     "fifo, in the lane": {"policy": "fifo", "work": "recorded", "engine": LANE},
     "easy, in the lane": {"policy": "easy", "work": "recorded", "engine": LANE},
-    "fifo, shares take turns": {"policy": "fifo", "work": "recorded", "cluster": "v100:1x4", "engine": {
-        **RESTARTS, "sharing": "time", "switching_loss": 0.1}},
+    "fifo, shares take turns": {"policy": "fifo", "work": "recorded", "cluster": "v100:1x2", "trace": HALVES,
+                                "engine": {**RESTARTS, "cold_start_s": 35.0, "sharing": "time",
+                                           "switching_loss": 0.1}},
     "las, nodes leave and come": {"policy": "las", "policy_settings": {"quantum_s": 40.0}, "work": "recorded",
                                   "engine": {**PLAIN, "outages": OUTAGES}},
     "hetero, plans": {"policy": "hetero", "cluster": MIXED, "jobs": 12, "engine": RESTARTS},
@@ -50,6 +53,8 @@ def write_jobs(path: Path) -> Path:
         lines.append(f"j{i},{submit_s[i]},{30 * rng.integers(1, 12)},{gpus},{milli},{rng.choice(['a', 'b'])},"
                      f"u{i % 3},{attempts},{status},resnet50,{32 * gpus}")
     path.write_text("\n".join(lines) + "\n")
+    halves = [f"h{i},{10 * i},{40 + 15 * i},1,500" for i in range(12)]
+    path.with_name(HALVES).write_text("\n".join(["job_id,submit_s,duration_s,num_gpus,gpu_milli", *halves]) + "\n")
     steps = [f"{submit_s[4 * k]},1,{k % 2}" for k in range(2, 9)]
     path.with_name(OUTAGES).write_text("\n".join(["time_s,node,up", *steps]) + "\n")
     return path
@@ -61,6 +66,7 @@ def play(world: str, trace: Path) -> Run:
     engine = {**said["engine"]}
     if "outages" in engine:
         engine["outages"] = str(trace.with_name(engine["outages"]))
-    config = RunConfig(**{"trace": str(trace), "cluster": "v100:2x4", **said, "engine": EngineConfig(**engine)})
+    jobs = trace.with_name(said.get("trace", trace.name))
+    config = RunConfig(**{"cluster": "v100:2x4", **said, "trace": str(jobs), "engine": EngineConfig(**engine)})
     result = Replay(config).play()
     return Run(Path(world), result.tables, result.info, result.timing)

@@ -27,12 +27,15 @@ from experiments.engine_faults import EngineFault
 from experiments.mutant_worlds import WORLDS, play, write_jobs
 from experiments.run_faults import Files, RunFault
 from sim.sweeps.second_look import look_again
+from traces.errors import HetsimError
 
 TREE = Path(__file__).resolve().parents[1]
 COPIED = ("sim", "policies", "traces", "analysis", "experiments", "tests", "pyproject.toml")
 ENDLESS_S = 600.0
 """A run of a world that has not ended by then never does; it takes a second."""
 NOBODY = "NOT CAUGHT"
+LONGEST = 110
+"""Characters of a message that are shown."""
 
 
 def judge_run(fault: RunFault, trace: Path) -> str:
@@ -57,7 +60,8 @@ def judge_tree(trace: Path) -> str:
         try:
             runs.append(play(world, trace))
         except Exception as error:  # whatever it is that a fault breaks, it is no table
-            return f"engine: {' '.join(str(error).split())[:110]}"
+            said = error.what if isinstance(error, HetsimError) else f"{type(error).__name__}: {error}"
+            return f"engine: {' '.join(said.split())[:LONGEST]}"
     reports = [(run, audit(run)) for run in runs]
     for deep in (False, True):
         for run, report in reports:
@@ -103,7 +107,7 @@ class Copy:
         except subprocess.TimeoutExpired:
             return f"engine: no end within {ENDLESS_S:g} s"
         if done.returncode:
-            return f"engine: {done.stderr.strip().splitlines()[-1][:110]}"
+            return f"engine: {done.stderr.strip().splitlines()[-1][:LONGEST]}"
         return str(json.loads(done.stdout.splitlines()[-1]))
 
     def _test(self, file: str) -> str:

@@ -41,6 +41,16 @@ def test_each_fault_still_has_its_place() -> None:
         assert (mutants.TREE / fault.test).exists()
 
 
+def test_the_page_has_each_fault_with_who_catches_it() -> None:
+    """The table is what `python -m experiments.mutants --markdown` printed last."""
+    page = (mutants.TREE / "docs/metrics.md").read_text("utf-8")
+    assert mutants.NOBODY not in page
+    for fault in FAULTS:
+        assert f"| {fault.file.removeprefix('sim/')} | {fault.what} | " in page
+    for wrong in mutants.run_faults.FAULTS:
+        assert f"| a run's files | {wrong.what} | " in page
+
+
 def test_there_are_many_and_no_two_alike() -> None:
     names = [fault.what for fault in (*FAULTS, *mutants.run_faults.FAULTS)]
     assert len(set(names)) == len(names)
