@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.audit import accounts, conduct, terms_kept
+from analysis.audit import accounts, as_set, conduct, decided, endings, terms_kept
 from analysis.run import Run, form
 from analysis.run.facts import Facts, Finding, Violation
 
@@ -38,6 +38,9 @@ CONDUCT: dict[str, Law] = {
     "unfinished jobs say why": accounts.unfinished,
     "plans match the segments that they began": accounts.plans_match,
     **terms_kept.LAWS,
+    **endings.LAWS,
+    **as_set.LAWS,
+    **decided.LAWS,
 }
 
 
@@ -83,7 +86,7 @@ class Report:
             f"  {'BROKEN' if law in broken else 'ok':6}  {law:{width}}  {what}"
             for law, what in self.checked.items()
         ]
-        left = len(FORM) + len(CONDUCT) - len(self.checked)
+        left = len({*FORM, *CONDUCT} - self.checked.keys())
         if left:
             lines.append(f"  {left} further laws not checked: they need tables of sound form")
         return "\n".join(lines)

@@ -28,17 +28,12 @@ def speed_changes(facts: Facts) -> Finding:
     It loses no work, and what is left of its overhead is the overhead of the next segment, within the last binary
     digits of the clock.
     """
-    reason = np.asarray(facts.run.tables["segments"]["end_reason"].to_pylist(), dtype=object)
-    order = np.argsort(facts.job, kind="stable")
-    after = np.full(len(order), -1)
-    same = facts.job[order][1:] == facts.job[order][:-1]
-    after[order[:-1][same]] = order[1:][same]
-    i = np.flatnonzero(reason == "respeed")
-    j = after[i]
+    i = np.flatnonzero(facts.ended_by("respeed"))
+    j = facts.neighbours[1][i]
     overhead, lost = (facts.run.column("segments", name) for name in ("overhead_s", "work_lost"))
     left = np.maximum(0.0, facts.begin[i] + overhead[i] - facts.end[i])
     ids = facts.run.tables["segments"]["gpu_ids"].to_pylist() if len(i) else []
-    bad = np.zeros(len(order), dtype=bool)
+    bad = np.zeros(len(facts.begin), dtype=bool)
     bad[i] = (j < 0) | (facts.begin[j] != facts.end[i]) | (lost[i] != 0)
     bad[i] |= np.abs(overhead[j] - left) > 4.0 * np.spacing(np.abs(facts.end[i]))
     bad[i] |= np.array([ids[a] != ids[b] for a, b in zip(i.tolist(), j.tolist(), strict=True)], dtype=bool)
@@ -104,13 +99,12 @@ def quotas_kept(facts: Facts) -> Finding:
     time_s, where, used = _sweep(facts, held.segment[mine], vc[mine], held.milli[mine])
     limit = np.empty(len(time_s), dtype=np.int64)
     begun = np.zeros(len(time_s), dtype=bool)
-    starts = _starts(facts)
     for v, name in enumerate(names):
         here = where == v
         when, gpus = np.array(quotas[name], dtype=float).T
         at = np.maximum(np.searchsorted(when, time_s[here], side="right") - 1, 0)
         limit[here] = 1000 * gpus[at].astype(np.int64)
-        begun[here] = np.isin(time_s[here], facts.begin[starts & (of_segment == v)])
+        begun[here] = np.isin(time_s[here], facts.begin[facts.starts & (of_segment == v)])
     i = earliest(begun & (used > limit), time_s)
     found = None
     if i is not None:
@@ -153,16 +147,6 @@ def _queue_and_type(name: str, vcs: set[str]) -> tuple[str, str]:
         return name, ""
     queue, _, gpu_type = name.rpartition("@")
     return queue, gpu_type
-
-
-def _starts(facts: Facts) -> np.ndarray:
-    """bool [segments]: whether the job took GPUs there, and did not just go on at another speed."""
-    reason = np.asarray(facts.run.tables["segments"]["end_reason"].to_pylist(), dtype=object)
-    order = np.argsort(facts.job, kind="stable")
-    same = facts.job[order][1:] == facts.job[order][:-1]
-    goes_on = np.zeros(len(order), dtype=bool)
-    goes_on[order[1:]] = same & (reason[order[:-1]] == "respeed")
-    return ~goes_on
 
 
 def gangs_whole(facts: Facts) -> Finding:
@@ -212,7 +196,7 @@ def maintenance_kept(facts: Facts) -> Finding:
     segment, gpu = facts.slots
     order = np.argsort(gpu, kind="stable")
     segment, gpu = segment[order], gpu[order]
-    begin, end, taken = facts.begin, facts.end, _starts(facts)
+    begin, end, taken = facts.begin, facts.end, facts.starts
     when = np.full(len(begin), np.inf)
     where = np.zeros(len(begin), dtype=np.int64)
     windows = facts.run.maintenance

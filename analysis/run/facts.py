@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from analysis.run.one_run import FINISHED, Run, explode
 from traces.errors import HetsimError
@@ -98,6 +101,49 @@ class Facts:
     def ended(self) -> np.ndarray:
         """bool [jobs]: ran to its recorded end."""
         return np.isin(self.state, np.array(FINISHED, dtype=object))
+
+    def ended_by(self, *words: str) -> np.ndarray:
+        """bool [segments]: those that ended for one of these reasons."""
+        is_one: np.ndarray = pc.is_in(self.run.tables["segments"]["end_reason"], pa.array(words)).to_numpy()
+        return is_one
+
+    @cached_property
+    def neighbours(self) -> tuple[np.ndarray, np.ndarray]:
+        """int64 [segments]: the segment of the same job before each, and that after it; -1: there is none."""
+        order = np.argsort(self.job, kind="stable")
+        same = self.job[order][1:] == self.job[order][:-1]
+        before, after = np.full(len(order), -1), np.full(len(order), -1)
+        before[order[1:][same]] = order[:-1][same]
+        after[order[:-1][same]] = order[1:][same]
+        return before, after
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """bool [segments]: whether the job took GPUs there, and did not just go on at another speed."""
+        before, _ = self.neighbours
+        fresh: np.ndarray = (before < 0) | ~self.ended_by("respeed")[before]
+        return fresh
+
+    @cached_property
+    def launch(self) -> np.ndarray:
+        """int64 [segments]: number of the launch that each belongs to: a start, and all changes of speed after it."""
+        order = np.argsort(self.job, kind="stable")
+        number = np.empty(len(order), dtype=np.int64)
+        number[order] = np.cumsum(self.starts[order]) - 1
+        return number
+
+    @cached_property
+    def work_before(self) -> np.ndarray:
+        """float64 [segments]: work of the job that stood when the segment began, each job's summed by itself."""
+        net = self.run.column("segments", "work_done") - self.run.column("segments", "work_lost")
+        until: np.ndarray = pd.Series(net).groupby(self.job).cumsum().to_numpy()
+        before, _ = self.neighbours
+        return np.where(before < 0, 0.0, until[before])
+
+    def setting(self, name: str) -> float | None:
+        """A number among the engine's settings, of which infinity is written as text; None: run.json lacks it."""
+        value = (self.run.info.get("settings") or {}).get(name)
+        return None if value is None else float(value)
 
     def job_id(self, row: int) -> str:
         return str(self.ids[row].as_py())

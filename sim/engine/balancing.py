@@ -1,4 +1,4 @@
-"""At the end of a run the books balance: no job and no GPU is lost, whatever a policy wrote into its view."""
+"""The books balance: no job, no GPU and no end is lost, whatever a policy wrote into its view."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from sim.api import IllegalDecisionError
+from sim.api import HetsimError, IllegalDecisionError
 from sim.cluster.spec import Ledger
 
 HANDS_OFF = "Let the policy write into copies only: view.free_milli.copy(), view.scratch()."
@@ -40,3 +40,15 @@ def must_be_there(lost: Collection[int], where: Callable[..., str]) -> None:
     except (ValueError, IndexError):  # no job of the trace stands there
         place = where()
     raise IllegalDecisionError("a job was lost: the policy wrote into the view", where=place, todo=HANDS_OFF)
+
+
+def must_end(overdue: Collection[int], where: Callable[..., str]) -> None:
+    """No job runs on though its work is done: where nodes fail it would start anew for ever, and the run with it.
+
+    Raises
+    ------
+    HetsimError
+    """
+    if overdue:
+        raise HetsimError("a job holds its GPUs though its work is done: its end was lost", where=where(min(overdue)),
+                          todo="This is a fault of hetsim, not of the policy: please report it with the settings.")

@@ -22,7 +22,7 @@ from sim.cluster.tenants import TenantLedger
 from sim.cluster.timetable import Timetable
 from sim.engine.alarm import Alarm
 from sim.engine.asking import decision_of, keys_of
-from sim.engine.balancing import must_balance, must_be_there
+from sim.engine.balancing import must_balance, must_be_there, must_end
 from sim.engine.clock import LATE, Clock
 from sim.engine.desk import Desk
 from sim.engine.drains import Drains, why_it_stands
@@ -245,8 +245,10 @@ class Engine:
         if decision.reject or decision.refuse:
             self._ask()
         self._alarm.decided(changed, wake_s)
-        if self._on_progress is not None and self._decisions % 512 == 0:
-            self._on_progress(len(self._submit) - self._open, now)
+        if self._decisions % 512 == 0:
+            must_end(self._book.overdue(now), self._desk.where)
+            if self._on_progress is not None:
+                self._on_progress(len(self._submit) - self._open, now)
 
     # -- coming and going ---------------------------------------------------------------------------------------------
 
@@ -279,6 +281,7 @@ class Engine:
 
     def _close(self, waiting: str) -> None:
         """End the run with jobs left: what runs is cut off, the rest has the reason given."""
+        must_end(self._book.overdue(float(self._clock.now)), self._desk.where)
         wait = {row for row in range(self._next) if not self._state[row]} - self._book.gpus.keys()
         must_be_there(wait ^ set(self._queue.rows.tolist()), self._desk.where)
         for row in list(self._book.gpus):

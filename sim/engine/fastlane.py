@@ -16,6 +16,7 @@ from sim.api import FastLane, Policy, View
 from sim.cluster.spec import ClusterSpec, Ledger
 from sim.cluster.tenants import TenantLedger
 from sim.cluster.timetable import Timetable
+from sim.engine.balancing import must_end
 from sim.engine.clock import Clock
 from sim.engine.desk import Desk
 from sim.engine.jobbook import WHY, JobBook, overheads
@@ -119,9 +120,14 @@ class Lane:
         said, decisions, go_on = self._said, 0, _kernel(self._said)
         own = (self._behind,) if said.backfills else (self._chosen,) if said.preempts else ()
         first = self._slots, said.terms, self._known, self._found
+        stood: tuple[float, ...] = ()
         while True:
             why = go_on(said.rule, said.keep if said.preempts else said.skip, *first, *own, *lane)
             decisions += self._fetch(n)
+            stands = float(f[at.NOW]), *n[[at.NEXT, at.OPEN, at.LAUNCHES]].tolist()
+            if stands == stood and why == kernel.FULL:  # no run hangs: whose end is due again and again was lost
+                must_end(live[1, :1].tolist(), self._desk.where)
+            stood = stands
             if self._on_progress is not None:
                 self._on_progress(len(launch) - int(n[at.OPEN]), float(f[at.NOW]))
             if why != kernel.FULL and not (why == kernel.UNKNOWN and self._learn(int(n[at.PLACED]))):

@@ -159,6 +159,10 @@ class JobBook:
         left = max(0.0, self.target[row] - self.done[row])  # rounding may leave -1e-12
         return self._begin[row] + self._overhead[row] + left / self._rate[row]
 
+    def overdue(self, now_s: float) -> list[int]:
+        """Running jobs whose attempt was done before now: none, unless an end was lost."""
+        return [row for row in self.gpus if self._end_s(row) < now_s]
+
     def _hold(self, row: int, gpus: np.ndarray) -> None:
         """Note a job's GPUs in the standing arrays that policies read."""
         view, n = self._view, gpus.size

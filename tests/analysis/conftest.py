@@ -205,8 +205,12 @@ def story(run_files: Callable[..., RunFiles]) -> RunFiles:
     run.segment("c", 20, 38, [3], overhead_s=2)
     run.segment("e", 10, 50, [0], work_lost=10, end_reason="node_failed").segment("e", 60, 130, [1])
     run.segment("f", 120, 140, [3], end_reason="horizon")
-    for now_s in (0, 1, 2, 5, 10, 20, 38, 50, 60, 120, 130, 139):
-        run.decisions.append({"now_s": float(now_s), "queued": 1, "running": 1, "started": 1, "stopped": 0})
+    for now_s, *counts in (
+        (0, 2, 0, 2, 0), (1, 1, 2, 1, 0), (2, 1, 3, 0, 0), (5, 1, 3, 0, 1), (10, 2, 1, 1, 0), (20, 1, 1, 1, 0),
+        (38, 0, 1, 0, 0), (50, 1, 0, 0, 0), (60, 1, 0, 1, 0), (120, 1, 1, 1, 0), (130, 0, 1, 0, 0), (139, 1, 1, 0, 0),
+    ):
+        run.decisions.append({"now_s": float(now_s), **dict(zip(("queued", "running", "started", "stopped"), counts,
+                                                                strict=True))})
     run.plans.append(
         {
             "job_id": "a",

@@ -35,6 +35,7 @@ def _shift(row, by):
     row["end_s"] += by
 
 
+END_LAW = "segments end for the reason that they say"
 MUTATIONS = [
     # law, what is done to the valid run, what the report must name
     ("values are finite", lambda r: _set(r.stretch("b"), rate=NAN), "column 'rate', row 2"),
@@ -201,6 +202,44 @@ MUTATIONS = [
     ("leases are kept", lambda r: _set(r.stretch("b"), lease_until_s=15.0), "to 20.0 s on a lease to 15.0 s"),
     ("leases are kept", lambda r: _set(r.stretch("b"), end_reason="lease_ended"), "on a lease to nan s"),
     ("refused jobs never ran and say why", lambda r: _set(r.of("f"), state="refused"), "1 segments"),
+    *((END_LAW, lambda r, job=job, reason=reason: _set(r.stretch(job), end_reason=reason),
+       f"job {job!r}: ends by {reason!r}")
+      for job, reason in (("c", "done"), ("b", "preempted"), ("b", "failed"), ("c", "node_failed"),
+                          ("c", "maintenance"), ("c", "migrated"), ("c", "resized"), ("e", "horizon"),
+                          ("b", "horizon"))),
+    (END_LAW, lambda r: _set(r.nodes[0], down_s=[51.0]), "at 50 s, job 'e'"),
+    (END_LAW, lambda r: _set(r.of("b"), state="unfinished", end_s=None, reason="late"), "job 'b': ends by 'done'"),
+    ("nothing works on what is done", lambda r: _set(r.of("f"), duration_s=20.0, work_total=20.0), "done at 140.0 s"),
+    ("nothing works on what is done", lambda r: _set(r.of("b"), work_total=19.0), "at 20 s, job 'b': held to 20.0 s"),
+    ("attempts are equal parts of the work", lambda r: _set(r.stretch("c"), end_reason="failed"), "not at 10.0"),
+    ("finished jobs say no reason", lambda r: _set(r.of("c"), reason="slow"), "killed, with the reason 'slow'"),
+    ("starts cost the overhead that is set", lambda r: r.info.update(settings={"preemption_overhead_s": 2.0}),
+     "at 60 s, job 'e': overhead 0.0 s; set is 2.0 s"),
+    ("starts cost the overhead that is set", lambda r: r.info.update(settings={
+        "preemption_overhead_s": 9.0, "cold_start_s": 1.0}), "at 0 s, job 'a'"),
+    ("work is lost back to the last checkpoint", lambda r: r.info.update(settings={
+        "checkpoint_interval_s": "inf", "preempted_work": "kept"}),
+     "job 'e': lost 10.0 work; by its last checkpoint 40.0"),
+    ("work is lost back to the last checkpoint", lambda r: r.info.update(settings={
+        "checkpoint_interval_s": 3.0, "preempted_work": "lost"}), "job 'c': lost 0.0 work; by its last checkpoint 1.0"),
+    ("durations are replayed as recorded", lambda r: _set(r.stretch("e"), rate=2.0, work_done=80.0),
+     "job 'e': does 2.0"),
+    ("durations are replayed as recorded", lambda r: _set(r.of("d"), work_total=6.0), "has 6.0 s of work"),
+    ("nodes of a GPU type are alike", lambda r: _set(r.nodes[1], gpu_type="V100", busy_w=300.0), "busy_w 300.0"),
+    ("nodes of a GPU type are alike", lambda r: _set(r.nodes[1], gpu_type="V100") or r.info.update(
+        config={"cluster": "v100:2x2"}), "price_usd_per_gpu_h 1.0"),
+    ("the cluster has the GPUs that are counted", lambda r: r.info["cluster"].update(gpus_by_type={"V100": 4}),
+     "run.json says {'V100': 4}"),
+    ("gangs are sized, or of one GPU type", lambda r: r.info.update(sizes_gangs=True), "sizes_gangs True"),
+    ("settings are told once", lambda r: r.info.update(config={"policy": "las"}), "'policy' is 'fifo'"),
+    ("decisions start and stop what the segments show", lambda r: _set(r.decisions[0], started=1), "at 0 s"),
+    ("decisions start and stop what the segments show", lambda r: _set(r.decisions[3], stopped=0), "at 5 s"),
+    ("decisions start and stop what the segments show", lambda r: _set(r.decisions[3], now_s=6.0), "at 5 s"),
+    ("what happens is decided upon at once", lambda r: _set(r.decisions[6], now_s=38.5), "at 38 s: an end"),
+    ("what happens is decided upon at once", lambda r: _set(r.decisions[2], now_s=2.5), "at 2 s: a submission"),
+    ("what happens is decided upon at once", lambda r: _set(r.nodes[1], down_s=[7.0], up_s=[8.0]), "a node that left"),
+    ("decisions see who runs and who waits", lambda r: _set(r.decisions[5], running=2), "at 20 s: the decision saw 2 "),
+    ("decisions see who runs and who waits", lambda r: _set(r.decisions[4], queued=1), "at 10 s: the decision saw 1 "),
 ]
 
 
@@ -235,6 +274,62 @@ def test_an_elastic_policy_may_size_gangs_and_span_types(story):
     story.plans.clear()
     story.info.update(sizes_gangs=True, one_type_gangs=False)
     assert audit(story.load()).ok
+
+
+@pytest.mark.parametrize(("interval_s", "lost"), [(0.0, 0.0), (7.0, 5.0), (40.0, 0.0), (41.0, 40.0), ("inf", 40.0)])
+def test_a_failure_loses_what_no_checkpoint_holds(run_files, interval_s, lost):
+    """40 s of work, then the node fails: the last of its checkpoints, every `interval_s`, says what is left."""
+    run = run_files().node(gpus=1, down=[45.0], up=[50.0]).job("a", 0, 100)
+    run.info["settings"] = {"checkpoint_interval_s": interval_s, "preempted_work": "kept"}
+    run.segment("a", 0, 45, [0], overhead_s=5, end_reason="node_failed", work_lost=lost)
+    run.segment("a", 50, 110 + lost, [0])
+    assert audit(run.load()).ok, audit(run.load()).text
+    run.stretch("a")["work_lost"] = lost + 1.0
+    run.stretch("a", 1)["work_done"] += 1.0
+    run.stretch("a", 1)["end_s"] = run.of("a")["end_s"] = run.info["end_s"] = 111 + lost
+    assert [v.law for v in audit(run.load()).violations] == ["work is lost back to the last checkpoint"]
+
+
+def test_a_run_in_which_nothing_ran_passes(run_files):
+    run = run_files().node(gpus=1).job("a", 0, 10, 2, state="rejected", reason="asks for 2 GPUs")
+    run.info["settings"] = {"checkpoint_interval_s": 3.0, "preempted_work": "kept", "preemption_overhead_s": 1.0}
+    run.decisions.append({"now_s": 0.0, "queued": 0, "running": 0, "started": 0, "stopped": 0})
+    assert audit(run.load()).ok
+
+
+def test_checkpoints_go_on_through_changes_of_speed(run_files):
+    """A checkpoint every 20 s of working time: the second lies 10 s into the slower part, and holds 30 + 5 of 37.5."""
+    run = run_files().node(gpus=1, down=[45.0], up=[50.0]).job("a", 0, 100, gpu_milli=500)
+    run.info["work"]["mode"] = "iterations"
+    run.info["settings"] = {"checkpoint_interval_s": 20.0, "preempted_work": "kept"}
+    run.segment("a", 0, 30, [0], end_reason="respeed").segment("a", 30, 45, [0], end_reason="node_failed")
+    run.segment("a", 50, 115, [0])
+    run.stretch("a", 1).update(rate=0.5, work_done=7.5, work_lost=2.5)
+    assert audit(run.load()).ok, audit(run.load()).text
+    run.stretch("a", 1)["work_lost"] = 7.5
+    assert "work is lost back to the last checkpoint" in {v.law for v in audit(run.load()).violations}
+
+
+def test_a_job_that_is_cut_off_at_the_instant_of_its_end_should_have_ended(run_files):
+    run = run_files().node(gpus=1).job("a", 0, 10, state="unfinished", reason="still running at the horizon")
+    run.segment("a", 0, 9.75, [0], end_reason="horizon")
+    assert audit(run.load()).ok
+    run.stretch("a").update(end_s=10.0, work_done=10.0)
+    run.info["end_s"] = 10.0
+    assert [v.law for v in audit(run.load()).violations] == ["nothing works on what is done"]
+
+
+def test_who_may_have_been_turned_away_may_have_waited(run_files):
+    """A job that left by the policy's word may have been gone or not: both counts are possible, a third is not."""
+    run = run_files().node(gpus=1).job("a", 0, 10).job("b", 1, 10, state="refused", reason="full")
+    run.info["declares"] = ["refuses_jobs"]
+    run.segment("a", 0, 10, [0])
+    told = [(0, 1, 0, 1, 0), (1, 1, 1, 0, 0), (10, 0, 0, 0, 0)]
+    for queued, fine in ((0, True), (1, True), (2, False)):
+        run.decisions = [dict(zip(("now_s", "queued", "running", "started", "stopped"), map(float, row), strict=True))
+                         for row in told]
+        run.decisions[1]["queued"] = queued
+        assert audit(run.load()).ok == fine
 
 
 def test_an_end_frees_before_a_begin_at_the_same_instant(run_files):
@@ -282,7 +377,7 @@ def test_times_of_today_do_not_break_the_work_law(run_files):
     run.stretch("a")["work_done"] = 0.1  # as the engine asks it to be; end - at is 0.0999999...
     assert end - at != 0.1
     assert audit(run.load(check=False)).ok
-    run.stretch("a")["work_done"] = run.of("a")["work_total"] = 0.1 + 2e-6
+    run.stretch("a")["work_done"] = run.of("a")["work_total"] = run.of("a")["duration_s"] = 0.1 + 2e-6
     assert audit(run.load(check=False)).first.law == "work of a segment is time times rate"
 
 

@@ -126,6 +126,22 @@ def test_a_converted_trace_runs_like_its_source(hetsim, replay, here):
     assert (here / "one/segments.parquet").read_bytes() == (here / "two/segments.parquet").read_bytes()
 
 
+def test_a_deep_audit_makes_the_run_again(replay, hetsim, here):
+    replay("--out", "out")
+    said = hetsim("audit", "out", "--deep")
+    assert said.code == 0
+    assert "deep: a second run gives the same" in said.out
+    (here / "jobs.csv").write_text((here / "jobs.csv").read_text().replace("c,20,30", "c,20,31"))
+    said = hetsim("audit", "out", "--deep")
+    assert said.code == 1
+    assert "deep: jobs and their work are those of the trace: the settings give a trace of hash" in said.out
+    assert hetsim("audit", "out").code == 0
+    (here / "out/run.json").write_text((here / "out/run.json").read_text().replace('"code_hash": "', '"code_hash": "0'))
+    said = hetsim("audit", "out", "--deep")
+    assert said.code == 2
+    assert "made by other code" in said.err
+
+
 def test_audit_passes_a_run_and_names_the_first_violation_of_a_forged_one(replay, hetsim, here):
     replay("--out", "out")
     said = hetsim("audit", "out")
