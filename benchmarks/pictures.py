@@ -18,13 +18,13 @@ COLOURS = {"hetsim run": "#dddddd", "start-up": "#b0b0b0", "trace": "#7fb2d9", "
            "engine": "#d9822b", "policy": "#c05a4d", "kernels": "#7d4f9e"}
 LANES: dict[str, list[str]] = {"fast lane": [], "plain loop": ["--set", "engine.fast_lane=off"]}
 GROWN = {
-    "jobs": [{"jobs": n} for n in (5_000, 10_000, 20_000, 40_000, 80_000)],
-    "GPUs": [{"cluster": f"v100:{n}x8"} for n in (10, 40, 160, 640)],
+    "jobs": [{"jobs": n} for n in (5_000, 20_000, 80_000)],
+    "GPUs": [{"cluster": f"v100:{n}x8"} for n in (40, 160, 640)],
     "GPU types": [{"cluster": "+".join(f"{one}:{40 // n}x8" for one in ("v100", "p100", "t4", "k80")[:n])}
                   for n in (1, 2, 4)],
     "running jobs": [{"cluster": "v100:320x8", "load": load} for load in (0.1, 0.3, 0.9)],
 }
-BASE = {"trace": "philly", "jobs": 20_000, "cluster": "v100:40x8", "load": 0.9, "work": "recorded", "seed": 0}
+BASE = {"trace": "philly", "jobs": 5_000, "cluster": "v100:40x8", "load": 0.9, "work": "recorded", "seed": 0}
 
 
 def parts(cpu_s: float, phases: Mapping[str, float]) -> list[list[tuple[str, float, float]]]:
@@ -60,6 +60,12 @@ def draw(folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    draw_profile(folder, say)
+    draw_growth(folder, say)
+
+
+def draw_profile(folder: Path, say: Callable[[str], None]) -> None:
+    """Where the time of one run goes, in the fast lane and in the plain loop."""
     from matplotlib import pyplot as plt
 
     row = next(row for row in rows() if row.name == "srtf-320")
@@ -73,6 +79,11 @@ def draw(folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
     axes[-1].set_xlabel("CPU time (s)")
     figure.savefig(folder / "performance-profile.png", dpi=110)
     plt.close(figure)
+
+
+def draw_growth(folder: Path, say: Callable[[str], None]) -> None:
+    """What `play()` takes a job as one thing grows."""
+    from matplotlib import pyplot as plt
 
     figure, all_axes = plt.subplots(1, len(GROWN), figsize=(12, 3.2), constrained_layout=True)
     for axis, (what, steps) in zip(all_axes, GROWN.items(), strict=True):

@@ -27,7 +27,7 @@ def markdown(found: Mapping[str, Any]) -> str:
             lines.append(_line(["its workers had a cell in hand", f"{row['in_cells']:.0%} of the time",
                                 "80 %", *[""] * (len(head) - 3)]))
     machine = found["machine"]
-    lines += ["", f"Revision {found['revision']}, medians of {found['rounds']} rounds, {machine['cores']} cores, "
+    lines += ["", f"Revision {found['revision']}, {_rounds(found['rounds'])}, {machine['cores']} cores, "
               f"Python {machine['python']}, NumPy {machine['numpy']}, Numba {machine['numba']}."]
     return "\n".join(lines) + "\n"
 
@@ -46,6 +46,10 @@ def write(page: Path, table: str) -> None:
     if not begin or not end:
         raise BenchError(f"{page}: no lines {BEGIN} and {END} between which the table could stand")
     page.write_text(f"{before}{BEGIN}\n\n{table}\n{END}{after}", "utf-8")
+
+
+def _rounds(count: int) -> str:
+    return "one round" if count == 1 else f"medians of {count} rounds"
 
 
 def _line(cells: list[str]) -> str:
