@@ -93,6 +93,7 @@ def draw_growth(folder: Path, say: Callable[[str], None]) -> None:
             along, cost = ([point[name] for point in points] for name in (_AT[what], "us_per_job"))
             axis.plot(along, cost, "o-", label=policy)
         axis.set(xlabel=what, xscale="log", ylim=(0, None))
+        axis.minorticks_off()  # their labels would lie over each other
     all_axes[0].set_ylabel("play() a job (CPU µs)")
     all_axes[0].legend()
     figure.savefig(folder / "performance-growth.png", dpi=110)
