@@ -12,11 +12,11 @@ SIM_OPTIONS = $(if $(FORMAT),--format "$(FORMAT)") $(if $(CLUSTER),--cluster "$(
   $(if $(OUT),--out "$(OUT)")
 
 .DEFAULT_GOAL := help
-.PHONY: help sim test lint index bench figures lock clean
+.PHONY: help sim test lint index bench bench-parts figures lock clean
 
 help: ## list the targets
 	@echo 'usage: make TARGET [NAME=value ...]'
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
 	@echo 'settings of sim: POLICY= TRACE= CLUSTER= FORMAT= JOBS= SEED= LOAD= OUT= ARGS='
 
 sim: $(STAMP) ## simulate one trace under one policy (POLICY=hetero TRACE=philly)
@@ -50,7 +50,10 @@ lint: $(STAMP) ## check style, types, the direction of imports and the laws of t
 index: $(STAMP) ## write docs/files.md anew, what each file holds
 	@$(BIN)/python -m house.index > docs/files.md.new && mv docs/files.md.new docs/files.md
 
-bench: $(STAMP) ## measure speed (ARGS= goes to pytest)
+bench: $(STAMP) ## measure whole runs (AGAINST=revision: beside it; ARGS=--all: every row, ARGS=--help: all options)
+	@$(BIN)/python -m benchmarks $(if $(AGAINST),--against "$(AGAINST)") $(ARGS)
+
+bench-parts: $(STAMP) ## measure what surrounds a run: reading, generating, planning, analysis (ARGS= goes to pytest)
 	@$(BIN)/python -m pytest benchmarks -o python_files='bench_*.py test_*.py' --benchmark-only $(ARGS)
 
 figures: $(STAMP) ## make the figures of experiments/, what is done is kept (RUNS=runs: instead those of runs)

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.bench_traces [--gb 1]` makes the instance table in a temporary folder (plain, and as tar.gz) from
 the rows of the public sample, repeated with other names and with times, reads each in a process of its own, and prints
-speed, processor time, peak memory, and the ratio to a bare Arrow read of the same text. `make bench` measures less.
+speed, processor time, peak memory, and the ratio to a bare Arrow read of the same text. `make bench-parts` does less.
 """
 
 from __future__ import annotations

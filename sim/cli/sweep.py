@@ -111,7 +111,7 @@ def executor_of(grid: Grid, workers: int | None, dask: str | None) -> Callable[[
         from sim.sweeps.daskcluster import connect
 
         return lambda: connect(dask, count, grid.dask)
-    return lambda: Processes(count)
+    return lambda: Processes(min(count, len(grid.cells)))
 
 
 def played(
@@ -150,9 +150,17 @@ def _progress(cells: int, quiet: bool) -> Iterator[Callable[[Progress], None]]:
     from rich.progress import Progress as Bar
 
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("cells, {task.fields[words]}"))
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=cells, words="")
-        yield lambda now: bar.update(task, completed=now.before + now.failed_before + now.played, words=_words(now))
+    bar = Bar(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=cells, words="")
+
+    def update(now: Progress) -> None:
+        bar.start()  # not before: it draws in a thread of its own, and with one this process could not be forked
+        bar.update(task, completed=now.before + now.failed_before + now.played, words=_words(now))
+
+    try:
+        yield update
+    finally:
+        bar.stop()
 
 
 def _lines() -> Callable[[Progress], None]:

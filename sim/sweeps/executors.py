@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
@@ -57,13 +59,13 @@ class Processes:
     """Processes of this machine. Each has a pipe of its own, so that it is known which cell ended its worker.
 
     A worker that ends (killed, out of memory) is replaced, and its cell is tried again; after `DEATHS` deaths the cell
-    has failed. They are spawned, not forked: nothing of this process' state gets into them.
+    has failed. Where this process may be forked, all begin at once, as copies of it: what it has imported and the
+    traces that it has read are theirs, and no start is paid for again. Else each is spawned when it is needed.
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._context = multiprocessing.get_context("spawn")
-        self._idle: list[_Worker] = []
+        self._idle = [_Worker() for _ in range(workers)] if may_fork() else []
         self._at_work: dict[Connection, _Worker] = {}
 
     @property
@@ -76,7 +78,7 @@ class Processes:
 
         def hand_out() -> None:
             while len(self._at_work) < self.workers and (task := again.pop() if again else next(tasks, None)):
-                worker = self._idle.pop() if self._idle else _Worker(self._context)
+                worker = self._idle.pop() if self._idle else _Worker()
                 worker.begin(task)
                 self._at_work[worker.pipe] = worker
 
@@ -111,9 +113,11 @@ class _Worker:
 
     task: Task
 
-    def __init__(self, context: multiprocessing.context.SpawnContext) -> None:
+    def __init__(self) -> None:
+        forks = may_fork()
+        context = multiprocessing.get_context("fork" if forks else "spawn")
         self.pipe, there = context.Pipe()
-        self.process = context.Process(target=_serve, args=(there,), daemon=True)
+        self.process = context.Process(target=_copied if forks else _serve, args=(there,), daemon=True)  # type: ignore[attr-defined]
         with _uninterrupted():
             self.process.start()
         there.close()  # so that its end is seen here
@@ -157,6 +161,24 @@ def _uninterrupted() -> Iterator[None]:
             signal.signal(one, handler)
         for number in ended:
             signal.raise_signal(number)
+
+
+def may_fork() -> bool:
+    """Whether a copy of this process can go on alone: on Linux, while no other thread could hold a lock in it.
+
+    Threads of libraries are no matter: those of Arrow and OpenBLAS begin anew in a copy.
+    """
+    return sys.platform == "linux" and threading.active_count() == 1
+
+
+def _copied(pipe: Connection) -> None:
+    """`_serve` in a copy of who began the sweep, whose open files, the lock of the folder and the pipes of the other
+    workers among them, and signals are not its own: when that one ends, nothing here may keep them."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.closerange(3, pipe.fileno())
+    os.closerange(pipe.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+    gc.freeze()  # what was there before is not looked at again, and so not copied
+    _serve(pipe)
 
 
 def _serve(pipe: Connection) -> None:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ def check_jobs(cells: Iterable[Cell]) -> None:
         if key not in seen:
             seen.add(key)
             with _said_of(cell.text):
-                read_trace(config, TRACES.get)
+                read_trace(config, partial(TRACES.get, sha256=cell.sources.trace))
 
 
 def _where(source: str, combination: Mapping[str, Any]) -> str:

@@ -113,6 +113,7 @@ def imported(files: Iterable[Path]) -> set[Path]:
     """Those of the files that are Python, and all files of ours that they import, directly or not."""
     waiting = [file for file in files if file.suffix == ".py"]
     seen: set[Path] = set()
+    known: set[str] = set()  # modules of which the files are among them
     while waiting:
         file = waiting.pop()
         if file in seen:
@@ -121,7 +122,9 @@ def imported(files: Iterable[Path]) -> set[Path]:
         for package, names in _IMPORT.findall(file.read_text("utf-8", errors="replace")):
             found = _NAME.findall(names)
             for module in [package, *(f"{package}.{name}" for name in found)] if package else found:
-                waiting += _files_of(module)
+                if module not in known:
+                    known.add(module)
+                    waiting += _files_of(module)
     return seen
 
 

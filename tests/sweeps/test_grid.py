@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import pytest
 
 from sim.settings.values import ConfigError
+from sim.sweeps.executors import Here
 from sim.sweeps.grid import check_jobs, read_grid
 from sim.sweeps.kept import TRACES
-from tests.sweeps.conftest import RUN
+from sim.workload.prepare import whole_trace
+from tests.sweeps.conftest import RUN, played
 from traces.errors import HetsimError
 
 
@@ -155,11 +159,22 @@ def test_what_is_wrong_with_jobs_that_are_generated_is_found_before_they_are_pla
 def test_one_trace_is_drawn_of_those_that_differ_in_the_seed_only(grid, monkeypatch):
     drawn = []
     whole = TRACES.get
-    monkeypatch.setattr(TRACES, "get", lambda config: drawn.append(config.seed) or whole(config))
+    monkeypatch.setattr(TRACES, "get", lambda config, sha256=None: drawn.append(config.seed) or whole(config))
     check_jobs(grid('policy = ["fifo", "srtf"]\nseed = [3, 4, 5]\njobs = [20, 30]').cells)
     assert drawn == [3]  # 20 and 30 jobs are of one month
     check_jobs(grid('policy = ["fifo", "srtf"]\nseed = [3, 4, 5]\njobs = [20, 30]\nload_by = ["compress"]').cells)
     assert drawn == [3, 3, 3]
+
+
+def test_a_trace_file_is_read_once_for_the_check_of_settings_jobs_and_the_first_cell(grid, monkeypatch):
+    """The check of the jobs asked for any content of the file, and so read it again."""
+    monkeypatch.setattr("sim.sweeps.kept.TRACES._kept", OrderedDict())
+    read = []
+    monkeypatch.setattr("sim.sweeps.kept.whole_trace", lambda config: read.append(config.trace) or whole_trace(config))
+    made = grid('trace = ["jobs.csv"]\npolicy = ["fifo", "srtf"]\ncluster = ["v100:2"]')
+    check_jobs(made.cells)
+    assert not played(made, "out", Here).failed
+    assert read == ["jobs.csv"]
 
 
 @pytest.mark.parametrize(("key", "part"), [

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from sim.sweeps.cell import Outcome, Task
-from sim.sweeps.executors import DEATHS, Here, Processes
-from sim.sweeps.store import columns_of
+from sim.sweeps.executors import DEATHS, Here, Processes, may_fork
+from sim.sweeps.kept import TRACES
+from sim.sweeps.store import Store, columns_of
 from tests.sweeps.conftest import content, played
 
 EIGHT = 'policy = ["fifo", "srtf"]\nseed = [0, 1, 2, 3]'
@@ -52,8 +55,7 @@ def test_p64_the_number_of_workers_changes_no_byte_and_a_killed_one_loses_nothin
 
 def test_a_cell_that_ends_its_worker_twice_has_failed_and_others_go_on(grid):
     made = grid("seed = [0, 1]")
-    tasks = [Task(cell.id, cell.config, columns_of(made, cell), (), {}, cell.sources, os.getcwd())
-             for cell in made.cells]
+    tasks = tasks_of(made)
     executor = Processes(1)
     try:
         outcomes = list(executor.outcomes(iter([replace(tasks[0], config=Bomb()), tasks[1]])))
@@ -73,3 +75,53 @@ def test_closing_ends_the_workers(grid):
     executor.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def tasks_of(made):
+    return [Task(cell.id, cell.config, columns_of(made, cell), (), {}, cell.sources, os.getcwd())
+            for cell in made.cells]
+
+
+def test_beside_another_thread_workers_are_spawned_and_yield_the_same_bytes(grid):
+    """A copy of a process whose other thread holds a lock would wait for it for ever."""
+    made, stop = grid("seed = [0, 1]"), threading.Event()
+    played(made, "alone", lambda: Processes(1))
+    beside = threading.Thread(target=stop.wait)
+    beside.start()
+    try:
+        assert not may_fork()
+        played(made, "beside", lambda: Processes(1))
+    finally:
+        stop.set()
+        beside.join()
+    assert content("beside") == content("alone")
+
+
+@pytest.mark.skipif(not may_fork(), reason="workers are spawned here")
+def test_a_forked_worker_has_the_traces_that_were_read_and_reads_none(grid, monkeypatch):
+    made = grid('trace = ["jobs.csv"]\ncluster = ["v100:2"]')
+    monkeypatch.setattr("sim.sweeps.kept.whole_trace", None)  # who reads a trace fails
+    executor = Processes(1)
+    try:
+        (outcome,) = executor.outcomes(iter(tasks_of(made)))
+    finally:
+        executor.close()
+    assert (outcome.error, len(TRACES._kept) > 0) == ("", True)
+
+
+@pytest.mark.skipif(not may_fork(), reason="workers are spawned here")
+def test_a_forked_worker_keeps_no_file_of_who_began_the_sweep(grid):
+    """A copy that kept the lock of the folder would hold it after a kill -9 of the sweep."""
+    store = Store(Path("out"))
+    with store.opened():
+        executor = Processes(2)
+        try:
+            for worker in executor._idle:
+                worker.begin(tasks_of(grid("seed = [0]"))[0])
+                assert isinstance(worker.outcome(), Outcome)  # it has begun
+            held = [os.readlink(file) for worker in executor._idle
+                    for file in Path(f"/proc/{worker.process.pid}/fd").iterdir()]
+        finally:
+            executor.close()
+    assert not [file for file in held if file.endswith(".lock")]
+    assert sum(file.startswith("socket:") for file in held) == 2, held
