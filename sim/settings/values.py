@@ -7,7 +7,6 @@ and `checked`.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import NoneType
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from traces.errors import HetsimError, did_you_mean
+from traces.reading.limits import parse_toml, plain_bytes
 
 #: Largest time that is taken seriously, in seconds (as in the trace schema): beyond it the unit is wrong.
 MAX_TIME_S = 1e11
@@ -75,9 +75,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
         raise refused("cannot be read", "a pipe, socket or device")
     try:
-        return tomllib.loads(Path(path).read_text("utf-8-sig"), parse_float=_number)
-    except RecursionError:
-        raise refused("is nested too deeply", None) from None
+        return parse_toml(plain_bytes(Path(path), ConfigError).decode("utf-8-sig"), _number)
     except OSError as error:
         raise refused("cannot be read", error.strerror) from None
     except UnicodeDecodeError as error:
