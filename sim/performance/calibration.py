@@ -196,6 +196,9 @@ def _parsed(text: str, where: str) -> Calibration:
     errors = table.get("error")
     if errors is not None:
         _keys(errors, FitError, f"{where}, [error]", ("held_out_mean",))
+    gpus = table.get("gpus", [])
+    if not isinstance(gpus, list) or not all(isinstance(gpu, str) for gpu in gpus):
+        raise PerformanceError("gpus is not a list of GPU types", where=where, got=gpus, allowed="a list of texts")
     for key in ("name", "source", "precision"):
         if not isinstance(table[key], str) or not table[key]:
             raise PerformanceError(f"{key} is not a text", where=where, got=table[key], allowed="a text")
@@ -206,7 +209,7 @@ def _parsed(text: str, where: str) -> Calibration:
         table["launch_s"],
         table["host_s"],
         table["source"],
-        tuple(table.get("gpus", ())),
+        tuple(gpus),
         None if errors is None else FitError(**errors),
     )
 

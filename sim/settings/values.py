@@ -118,7 +118,8 @@ def checked(
         inside = ".".join(str(step) for step in steps[:-1])
         hint = nearest(inside, last) if nearest else did_you_mean(last, names)
         raise error("unknown key", where=place, got=last, allowed=", ".join(names), todo=hint)
-    assert field is not None
+    if field is None:
+        raise error("value not allowed", where=place, got=got, allowed="a table")
     if kind == "missing":
         raise error("a key is missing", where=place, allowed=f"{last} = {allowed_values(field)}")
     refused = complaint.get("ctx", {}).get("error")
@@ -190,6 +191,6 @@ def _locate(model: type[Settings], steps: tuple[int | str, ...]) -> tuple[type[S
             continue
         inner = [field.annotation, *get_args(field.annotation)] if field is not None else []
         model = next((k for k in inner if isinstance(k, type) and issubclass(k, Settings)), model)
-        named = field if field is not None and get_origin(field.annotation) is dict else None
-        field = model.model_fields.get(step, named)
+        # A key of a dict is no field of its own, nor is a member of a union, which pydantic names like a key.
+        field = model.model_fields.get(step, field)
     return model, field
