@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 from analysis.run import Run, RunError, labels, load_run
 from sim.results.schema import FILES
 from traces.errors import did_you_mean
+from traces.reading.limits import Room
+from traces.reading.parquet_tables import read_parquet
 
 LEADING = pa.schema([
     pa.field("run", pa.string(), metadata={"unit": "", "meaning": "the run: its policy, made unique where need be"}),
@@ -69,9 +71,9 @@ def _whole(run: Run, table: str, as_held: bool) -> pa.Table:
     held = run.tables[table]
     if as_held:
         return held
-    with pq.ParquetFile(run.path / f"{table}.parquet") as file:
-        further = sorted(set(file.schema_arrow.names) - set(held.column_names))
-        extra = file.read(columns=further) if further else held.select([])
+    file = run.path / f"{table}.parquet"
+    further = sorted(set(pq.read_schema(file).names) - set(held.column_names))
+    extra = read_parquet(file, Room.of(file, RunError), further) if further else held.select([])
     for name in further:
         if name in LEADING.names:
             raise RunError("a column has a name that is taken", where=f"{run.path}/{table}.parquet", got=name,

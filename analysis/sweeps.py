@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
+from urllib.parse import unquote
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from analysis.run import RunError
 from sim.results.schema import CELL_DONE, CELL_FAILED, CELL_WAITING, FILES, SWEEP_LAYOUT
 from traces.errors import did_you_mean
+from traces.reading.limits import Room, plain_bytes
+from traces.reading.parquet_tables import read_parquet
 
 _READ = {"int64": int, "double": float, "bool": bool, "string": str}
 
@@ -134,23 +135,25 @@ class Sweep:
         if not done:
             raise RunError("no cell is done", where=str(self.path), todo="See its failed cells: hetsim sweep FILE.")
         files = {file.stem: file for file in (self.path / name).glob("policy=*/[!.]*.parquet")}
-        parts = [str(files[cell]) for cell in done if cell in files]
+        parts = [files[cell] for cell in done if cell in files]
         if len(parts) < len(done):
             raise RunError("a file is missing", where=str(self.path / name), todo="Sweep again: it makes what lacks.",
                            got=next(cell for cell in done if cell not in files))
         try:
-            schemas = [pq.read_schema(file) for file in parts]
-            policy = pa.field("policy", pa.string())
-            schema = pa.unify_schemas([*schemas, pa.schema([policy])], promote_options="permissive")
-            hive = ds.partitioning(pa.schema([policy]), flavor="hive")
-            table = ds.dataset(parts, schema=schema, partitioning=hive, partition_base_dir=str(self.path / name)) \
-                .to_table()
+            table = pa.concat_tables([_of_policy(file) for file in parts], promote_options="permissive")
             axes = [column for column in self.columns.values() if column != "policy"]
             front = ["cell", "policy", *axes] if "policy" not in self.columns else ["cell", *self.columns.values()]
             return table.select([*front, *(column for column in table.column_names if column not in front)])
-        except (pa.ArrowException, OSError, KeyError) as error:
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise RunError("not readable as Parquet (truncated or damaged)", where=str(self.path / name),
                            got=str(error).split("\n")[0], todo="Sweep again: it makes damaged files anew.") from None
+
+
+def _of_policy(file: Path) -> pa.Table:
+    """A table of one cell, with the policy that its folder is named after."""
+    table = read_parquet(file, Room.of(file, RunError))
+    policy = unquote(file.parent.name.removeprefix("policy="))
+    return table.append_column("policy", pa.array([policy] * len(table), pa.string()))
 
 
 def load_sweep(folder: str | Path) -> Sweep:
@@ -221,7 +224,9 @@ def _json(file: Path) -> dict[str, Any]:
     try:
         if not file.is_file():
             raise OSError("no file")
-        content = json.loads(file.read_text("utf-8"))
+        data = plain_bytes(file, RunError)
+        Room.of(file, RunError).take_json(data)
+        content = json.loads(data.decode("utf-8"))
     except (OSError, ValueError) as error:
         raise RunError("not readable as JSON", where=str(file), got=str(error), todo="Sweep again.") from None
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Files that a command writes: none that is there is replaced unasked, and none is ever half there."""
+"""Files and folders that a command writes: none is replaced unasked, none is ever half there, none left over stays."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from traces.errors import HetsimError
+from traces.leftovers import beside, clear, held
 
 TODO = "Name another file, or see to its folder."
+_cleared: set[str] = set()
 
 
 def refuse_existing(path: Path, force: bool = False) -> None:
@@ -43,7 +45,8 @@ def written(path: Path, *, todo: str = TODO) -> Iterator[Path]:
     """A name beside `path` to write to; what was written there becomes `path` when the body is through.
 
     Folders that lack are made. A link stays, and what it names is written; a file that is replaced keeps its mode. If
-    the body fails, for whatever reason, all is as it was.
+    the body fails, for whatever reason, all is as it was. What killed writers left beside it is put right first, once a
+    folder (`traces.leftovers`).
 
     Raises
     ------
@@ -52,12 +55,14 @@ def written(path: Path, *, todo: str = TODO) -> Iterator[Path]:
     """
     refuse_existing(path, force=True)
     target = followed(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    part = beside(target, "part")
     made: list[Path] = []  # innermost first
     try:
         made = [folder for folder in target.parents if not folder.exists()]
         target.parent.mkdir(parents=True, exist_ok=True)
-        yield part
+        _clear_once(target.parent)
+        with held(part):
+            yield part
         if target.exists():
             shutil.copymode(target, part)
         part.replace(target)
@@ -69,6 +74,47 @@ def written(path: Path, *, todo: str = TODO) -> Iterator[Path]:
         if isinstance(error, OSError):
             raise _refused(path, error, todo) from None
         raise
+
+
+@contextmanager
+def written_folder(folder: Path) -> Iterator[Path]:
+    """A folder beside `folder` to write into, which becomes `folder` when the body is through, whole or not at all.
+
+    What is there is replaced. If the body fails, or the swap, all is as it was; if the process is killed, the next
+    writer, or `traces.leftovers.recover`, gives the earlier folder its name back.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be written, or the disk is full.
+    """
+    part, old = beside(folder, "part"), beside(folder, "old")
+    with held(part, old):
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            clear(folder.parent)
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            yield part
+            if folder.exists() and any(folder.iterdir()):  # one that is empty is renamed onto
+                folder.rename(old)
+            try:
+                part.rename(folder)
+            except BaseException:  # what was there comes back, whatever stopped this one, Ctrl-C too
+                if old.exists():
+                    old.rename(folder)
+                raise
+            shutil.rmtree(old, ignore_errors=True)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _clear_once(folder: Path) -> None:
+    """Put right what is left over in a folder, the first time that this process writes there: it may hold thousands."""
+    absolute = os.path.abspath(folder)
+    if absolute not in _cleared:
+        _cleared.add(absolute)
+        clear(folder)
 
 
 def _refused(path: Path, error: OSError, todo: str = TODO) -> HetsimError:

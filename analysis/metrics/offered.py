@@ -111,7 +111,8 @@ def _share_done(run: Run, stop_s: float) -> np.ndarray:
     so_far = np.maximum(0.0, stop_s - begin - run.column("segments", "overhead_s")) * run.column("segments", "rate")
     done = np.where(ended, run.column("segments", "work_done") - run.column("segments", "work_lost"), so_far)
     total = run.column("jobs", "work_total")
-    share = np.divide(of_jobs(run, done), total, out=np.ones(len(total)), where=total > 0)
+    with np.errstate(over="ignore"):  # beyond all bounds is beyond 1, too
+        share = np.divide(of_jobs(run, done), total, out=np.ones(len(total)), where=total > 0)
     bounded: np.ndarray = np.clip(share, 0.0, 1.0)
     return bounded
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from analysis.run.form import malformed
 from analysis.run.one_run import Run, RunError
 from sim.results.schema import FILES, READABLE
+from traces.reading.limits import Room, deeper_than, plain_bytes
+from traces.reading.parquet_tables import read_parquet
 
 DEEPEST = 50
 """Levels of nesting in run.json: more than any writer makes, less than what a reader's recursion bears."""
@@ -78,7 +78,9 @@ def _refuse_malformed(run: Run) -> None:
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text("utf-8"))
+        data = plain_bytes(file, RunError)
+        Room.of(file, RunError).take_json(data)
+        content = json.loads(data.decode("utf-8"))
     except FileNotFoundError:
         raise _missing(file) from None
     except (OSError, ValueError, RecursionError) as error:
@@ -87,16 +89,9 @@ def _read_json(file: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(content, dict):
         raise RunError("not a JSON object", where=str(file), got=type(content).__name__, todo="Run it again.")
-    layer: list[Any] = [content]
-    for _ in range(DEEPEST):
-        layer = [entry for part in layer for entry in _entries(part)]
-    if layer:
+    if deeper_than(content, DEEPEST):
         raise RunError("nested too deeply", where=str(file), allowed=f"{DEEPEST} levels", todo="Run it again.")
     return content
-
-
-def _entries(part: Any) -> Iterable[Any]:
-    return part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
 
 
 def _missing(file: Path) -> RunError:
@@ -114,17 +109,18 @@ def _read_table(folder: Path, name: str) -> pa.Table:
     if not file.is_file():
         raise _missing(file)
     try:
-        # ParquetFile, not read_table: a folder called 'lr=1' must not become a partition column.
-        with pq.ParquetFile(file) as source:
-            table = source.read()
+        table = read_parquet(file, Room.of(file, RunError))
         table.validate(full=True)  # text that is no UTF-8, lists that point outside
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise RunError(
             "not readable as Parquet (truncated or damaged)",
             where=str(file),
             got=str(error).split("\n")[0],
             todo="Run it again.",
         ) from None
+    for name_twice in (name for name in schema.names if table.column_names.count(name) > 1):
+        raise RunError(f"column {name_twice!r} is there twice", where=str(file), allowed="each column once",
+                       todo="Run it again.")
     for field in schema:
         if field.name not in table.column_names and field.metadata[b"since"]:
             table = table.append_column(field, pa.nulls(len(table), field.type))

@@ -177,32 +177,27 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
 
 
 def _write(out: Path, answer: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """All files into a temporary folder beside, which then is renamed: they are there whole or not at all."""
+    """All files of an answer: they are there whole or not at all."""
     import json
-    import os
-    import shutil
 
     import pandas as pd
 
     from analysis.figures.recommendation import draw
+    from traces.outfile import written_folder
 
-    part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
-        part.mkdir()
-        (part / "recommendation.json").write_text(json.dumps(answer, allow_nan=False, indent=1) + "\n", "utf-8")
-        table = pd.json_normalize([{key: value for key, value in row.items() if key != "order"} for row in rows])
-        gpus = [name for name in table.columns if name.startswith("gpus.")]
-        money = ["usd_per_iteration", "usd_per_job", "job_s"]
-        table[gpus] = table[gpus].fillna(0).astype("int64")
-        table[money] = table[money].astype("float64")
-        table.to_parquet(part / "plans.parquet", index=False)
-        draw(part)
-        part.replace(out)
+        with written_folder(out) as part:
+            (part / "recommendation.json").write_text(json.dumps(answer, allow_nan=False, indent=1) + "\n", "utf-8")
+            table = pd.json_normalize([{key: value for key, value in row.items() if key != "order"} for row in rows])
+            gpus = [name for name in table.columns if name.startswith("gpus.")]
+            money = ["usd_per_iteration", "usd_per_job", "job_s"]
+            table[gpus] = table[gpus].fillna(0).astype("int64")
+            table[money] = table[money].astype("float64")
+            table.to_parquet(part / "plans.parquet", index=False)
+            draw(part)
     except OSError as error:
         raise HetsimError("the folder cannot be written", where=str(out), got=error.strerror or str(error),
                           todo="Name another with --out.") from None
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def _kept(asked: Question, request: Request, methods: tuple[str, ...]) -> list[Recommendation]:

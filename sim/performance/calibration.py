@@ -23,7 +23,6 @@ A calibration is a TOML file. hetsim has some of its own (`SHIPPED`); `hetsim pe
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -37,6 +36,7 @@ from sim.hardware.gputypes import PRECISIONS
 from sim.performance.graph import VALUE_BYTES, PerformanceError
 from traces.errors import did_you_mean
 from traces.outfile import write_text
+from traces.reading.limits import parse_toml, plain_bytes
 
 KINDS = ("conv", "gemm", "attention", "lstm", "norm", "embedding", "elementwise", "pool", "update")
 """Kinds of operators, and the optimizer's step."""
@@ -127,8 +127,8 @@ class Calibration:
             No such file, not TOML, an unknown or missing key, a value that is impossible.
         """
         try:
-            text = Path(path).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = plain_bytes(Path(path), PerformanceError).decode("utf-8")
+        except (OSError, ValueError) as error:
             what = "the calibration cannot be read"
             raise PerformanceError(what, where=str(path), got=str(error), allowed="a TOML file") from None
         return _parsed(text, str(path))
@@ -185,7 +185,7 @@ _KEYS = tuple(f.name for f in fields(Calibration))
 
 def _parsed(text: str, where: str) -> Calibration:
     try:
-        table = tomllib.loads(text)
+        table = parse_toml(text)
     except ValueError as error:
         what = "the calibration cannot be read"
         raise PerformanceError(what, where=where, got=str(error), allowed="a TOML file") from None
@@ -196,6 +196,9 @@ def _parsed(text: str, where: str) -> Calibration:
     errors = table.get("error")
     if errors is not None:
         _keys(errors, FitError, f"{where}, [error]", ("held_out_mean",))
+    gpus = table.get("gpus", [])
+    if not isinstance(gpus, list) or not all(isinstance(gpu, str) for gpu in gpus):
+        raise PerformanceError("gpus is not a list of GPU types", where=where, got=gpus, allowed="a list of texts")
     for key in ("name", "source", "precision"):
         if not isinstance(table[key], str) or not table[key]:
             raise PerformanceError(f"{key} is not a text", where=where, got=table[key], allowed="a text")
@@ -206,7 +209,7 @@ def _parsed(text: str, where: str) -> Calibration:
         table["launch_s"],
         table["host_s"],
         table["source"],
-        tuple(table.get("gpus", ())),
+        tuple(gpus),
         None if errors is None else FitError(**errors),
     )
 

@@ -13,6 +13,7 @@ Without `launches` an attention counts as 5 kernels, an LSTM is left out (it sta
 from __future__ import annotations
 
 import csv
+import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from sim.hardware.gputypes import PRECISIONS, catalogue
 from sim.performance.calibration import KINDS
 from sim.performance.graph import PerformanceError
 from traces.errors import did_you_mean
+from traces.reading.limits import plain_bytes
 
 NOISE_S = 1e-6
 """No kernel takes less."""
@@ -66,9 +68,9 @@ def read_rows(path: str | Path) -> list[OperatorRow] | list[ModelRow]:
     """
     where = str(path)
     try:
-        with open(path, encoding="utf-8-sig", newline="") as f:
-            lines = list(csv.reader(f))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        text = plain_bytes(Path(path), PerformanceError).decode("utf-8-sig")
+        lines = list(csv.reader(io.StringIO(text, newline="")))
+    except (OSError, ValueError, csv.Error) as error:
         raise PerformanceError("the rows cannot be read", where=where, got=str(error), allowed="a CSV file") from None
     header = [cell.strip() for cell in lines[0]] if lines else []
     columns = OPERATOR_COLUMNS if "kind" in header else MODEL_COLUMNS

@@ -16,12 +16,14 @@ would wait on its other GPUs for the narrower.
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sim.performance.graph import PerformanceError
 from traces.errors import did_you_mean
+from traces.reading.limits import plain_bytes
 
 USE = {"K80": 0.95, "P100": 0.95, "V100": 0.75}
 """Part of a GPU that a training job alone keeps busy, by type: the multiple of 0.05 with about the least
@@ -118,14 +120,14 @@ def read_pairs(path: str | Path) -> PairTable:
         No file, columns missing, a cell that is no number, a rate below 0.
     """
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise PerformanceError("columns are missing", where=str(path), got=", ".join(reader.fieldnames or ()),
-                                       allowed=", ".join(COLUMNS), todo=f"Add {', '.join(missing)}.")  # fmt: skip
-            table = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        text = plain_bytes(Path(path), PerformanceError).decode("utf-8-sig")
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise PerformanceError("columns are missing", where=str(path), got=", ".join(reader.fieldnames or ()),
+                                   allowed=", ".join(COLUMNS), todo=f"Add {', '.join(missing)}.")  # fmt: skip
+        table = list(reader)
+    except (OSError, ValueError, csv.Error) as error:
         raise PerformanceError("the file of pairs cannot be read", where=str(path), got=str(error)) from None
     rows = {}
     for line, row in enumerate(table, 2):

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -36,6 +35,7 @@ from sim.performance.calibration import FitError
 from sim.performance.graph import PerformanceError
 from sim.performance.tables.sia import steps
 from traces.errors import did_you_mean
+from traces.reading.limits import parse_toml
 
 OVERLAP = 8.0
 """Exponent that joins what hides and what is hidden: near the larger of both."""
@@ -224,7 +224,7 @@ class StepTimeLaw:
             Not TOML, an unknown or missing key, or a value that is impossible.
         """
         try:
-            table = tomllib.loads(text)
+            table = parse_toml(text)
             work = {int(size): factor for size, factor in table.pop("work", {}).items()}
         except (ValueError, AttributeError) as error:
             what = "the law cannot be read"

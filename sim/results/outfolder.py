@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import count
 from pathlib import Path
 
 from sim.results.recorder import OutputError, claim
 from sim.settings.config import RunConfig
+from traces.leftovers import beside, claimed, clear, held
 
 RUNS = "runs"
 MAX_NAME = 120
@@ -29,7 +30,8 @@ def run_name(config: RunConfig) -> str:
 def reserved(config: RunConfig, force: bool = False) -> Iterator[Path]:
     """The folder for a run's files: `config.out`, or a new one in `runs/` that no other run has or gets.
 
-    If the body fails, each folder that was made for it and is still empty is removed again.
+    If the body fails, each folder that was made for it and is still empty is removed again. What runs left that were
+    killed is put right first: an empty folder in `runs/` that none holds is a new one.
 
     Raises
     ------
@@ -38,11 +40,12 @@ def reserved(config: RunConfig, force: bool = False) -> Iterator[Path]:
     """
     folder = Path(config.out) if config.out is not None else Path(RUNS, run_name(config))
     made: list[Path] = []  # innermost first
+    claim_file: Path | None = None
     try:
         try:
             made = [path for path in folder.parents if not path.exists()]
             if config.out is None:
-                folder = _fresh(folder)
+                folder, claim_file = _fresh(folder)
                 made.insert(0, folder)
             else:
                 claim(folder, force)
@@ -52,25 +55,45 @@ def reserved(config: RunConfig, force: bool = False) -> Iterator[Path]:
         except OSError as error:
             raise OutputError("the output folder cannot be made", where=str(folder), got=error.strerror,
                               todo="Name another with --out.") from None
-        yield folder
+        with held(claim_file) if claim_file is not None else nullcontext():
+            yield folder
     except BaseException:
+        _let_go(claim_file)
         _remove(made)
         raise
+    _let_go(claim_file)
 
 
-def _fresh(first: Path) -> Path:
-    """Make the first of name, name-2, name-3, … that is not there.
+def _fresh(first: Path) -> tuple[Path, Path]:
+    """Make the first of name, name-2, name-3, … that holds nothing and is no run's; and the file that takes it.
 
-    Making it is the test, so that two runs at once never share one.
+    A run first says that it takes a name, then looks whether another has: of two at once at most one gets it.
     """
+    first.parent.mkdir(parents=True, exist_ok=True)
+    clear(first.parent)
     for n in count(1):
         folder = first if n == 1 else first.with_name(f"{first.name}-{n}")
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return folder
+        mark = beside(folder, "claim")
+        mark.touch()
+        if _taken(folder):
+            return folder, mark
+        mark.unlink()
     raise AssertionError  # count() does not end
+
+
+def _taken(folder: Path) -> bool:
+    """Whether a folder could be made, or is there with nothing in it and no other run that holds it."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return folder.is_dir() and not any(folder.iterdir()) and not claimed(folder)
+    return True
+
+
+def _let_go(claim_file: Path | None) -> None:
+    if claim_file is not None:
+        with suppress(OSError):
+            claim_file.unlink()
 
 
 def _remove(folders: list[Path]) -> None:

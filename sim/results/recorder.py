@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +18,8 @@ from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import PRICE_KINDS
 from sim.results import schema
 from traces.errors import HetsimError
-from traces.outfile import followed
+from traces.leftovers import beside, clear
+from traces.outfile import followed, written_folder
 from traces.trace import Trace
 
 _REASON = {name: i for i, name in enumerate(schema.END_REASONS)}
@@ -284,7 +283,7 @@ def nodes_table(
 
 
 def claim(folder: Path, force: bool) -> None:
-    """Refuse an output folder that is there already, before any work is done.
+    """Refuse an output folder that is there already, before any work is done; what killed runs left is put right first.
 
     Raises
     ------
@@ -292,6 +291,7 @@ def claim(folder: Path, force: bool) -> None:
         It exists and `force` is not set, or its parent cannot be written.
     """
     folder = followed(folder)
+    clear(folder.parent)
     if folder.exists() and not folder.is_dir():
         raise OutputError("the output is a file", where=str(folder), todo="Name a folder with --out.")
     if folder.exists() and any(folder.iterdir()):
@@ -314,7 +314,7 @@ def claim(folder: Path, force: bool) -> None:
             )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        probe = folder.parent / f".{folder.name}.probe{os.getpid()}"
+        probe = beside(folder, "part")
         probe.mkdir()
         probe.rmdir()
     except OSError as error:
@@ -324,7 +324,7 @@ def claim(folder: Path, force: bool) -> None:
 
 
 def write_run(folder: Path, tables: dict[str, pa.Table], info: dict[str, Any], timing: dict[str, Any]) -> None:
-    """Write all files of a run into a temporary folder beside, then rename it: a run is there whole or not at all.
+    """Write all files of a run: it is there whole or not at all (`traces.outfile.written_folder`).
 
     Raises
     ------
@@ -332,25 +332,13 @@ def write_run(folder: Path, tables: dict[str, pa.Table], info: dict[str, Any], t
         The disk is full or the folder cannot be written; nothing is left behind.
     """
     folder = followed(folder)
-    temporary = folder.with_name(f".{folder.name}.part{os.getpid()}")
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        for name, table in tables.items():
-            pq.write_table(table, temporary / f"{name}.parquet", compression="zstd", store_schema=True)
-        for name, content in (("run", info), ("timing", timing)):
-            text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, sort_keys=False) + "\n"
-            (temporary / f"{name}.json").write_text(text, "utf-8")
-        old = folder.with_name(f".{folder.name}.old{os.getpid()}")
-        if folder.exists():
-            folder.rename(old)
-        try:
-            temporary.rename(folder)
-        except BaseException:  # the earlier run comes back, whatever stopped this one, Ctrl-C too
-            if old.exists():
-                old.rename(folder)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
+        with written_folder(folder) as part:
+            for name, table in tables.items():
+                pq.write_table(table, part / f"{name}.parquet", compression="zstd", store_schema=True)
+            for name, content in (("run", info), ("timing", timing)):
+                text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, sort_keys=False) + "\n"
+                (part / f"{name}.json").write_text(text, "utf-8")
     except OSError as error:
         raise OutputError(
             "the run could not be written",
@@ -358,5 +346,3 @@ def write_run(folder: Path, tables: dict[str, pa.Table], info: dict[str, Any], t
             got=error.strerror or str(error),
             todo="Free some space or name another folder with --out; nothing was left behind.",
         ) from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

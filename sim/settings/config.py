@@ -7,7 +7,6 @@ which the policy itself checks) and `[engine]` (how the cluster behaves). `list_
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -31,6 +30,7 @@ from sim.settings.values import (
     setting,
 )
 from traces.errors import HetsimError, did_you_mean
+from traces.reading.limits import parse_toml
 
 __all__ = [
     "ConfigError", "EngineConfig", "RunConfig", "Setting", "config_of", "list_settings", "load_config",
@@ -334,8 +334,8 @@ def parse_setting(text: str) -> tuple[str, Any]:
     if not equals or not name.strip():
         raise ConfigError("a setting without a value", where="command line", got=text, allowed="name=value")
     try:
-        table = tomllib.loads(f"value = {value}")
-    except (ValueError, RecursionError):  # no TOML, a number of thousands of digits, brackets without end
+        table = parse_toml(f"value = {value}")
+    except ValueError:  # no TOML, a number of thousands of digits, brackets without end
         return name.strip(), value.strip()
     return name.strip(), table["value"] if len(table) == 1 else value.strip()
 

@@ -7,7 +7,6 @@ and `checked`.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import NoneType
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from traces.errors import HetsimError, did_you_mean
+from traces.reading.limits import parse_toml, plain_bytes
 
 #: Largest time that is taken seriously, in seconds (as in the trace schema): beyond it the unit is wrong.
 MAX_TIME_S = 1e11
@@ -75,9 +75,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
         raise refused("cannot be read", "a pipe, socket or device")
     try:
-        return tomllib.loads(Path(path).read_text("utf-8-sig"), parse_float=_number)
-    except RecursionError:
-        raise refused("is nested too deeply", None) from None
+        return parse_toml(plain_bytes(Path(path), ConfigError).decode("utf-8-sig"), _number)
     except OSError as error:
         raise refused("cannot be read", error.strerror) from None
     except UnicodeDecodeError as error:
@@ -120,7 +118,8 @@ def checked(
         inside = ".".join(str(step) for step in steps[:-1])
         hint = nearest(inside, last) if nearest else did_you_mean(last, names)
         raise error("unknown key", where=place, got=last, allowed=", ".join(names), todo=hint)
-    assert field is not None
+    if field is None:
+        raise error("value not allowed", where=place, got=got, allowed="a table")
     if kind == "missing":
         raise error("a key is missing", where=place, allowed=f"{last} = {allowed_values(field)}")
     refused = complaint.get("ctx", {}).get("error")
@@ -192,6 +191,6 @@ def _locate(model: type[Settings], steps: tuple[int | str, ...]) -> tuple[type[S
             continue
         inner = [field.annotation, *get_args(field.annotation)] if field is not None else []
         model = next((k for k in inner if isinstance(k, type) and issubclass(k, Settings)), model)
-        named = field if field is not None and get_origin(field.annotation) is dict else None
-        field = model.model_fields.get(step, named)
+        # A key of a dict is no field of its own, nor is a member of a union, which pydantic names like a key.
+        field = model.model_fields.get(step, field)
     return model, field

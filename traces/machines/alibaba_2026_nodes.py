@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from traces.errors import TraceError
 from traces.machines.capacity import About, Capacity, MachineReader, Machines
 from traces.readers.alibaba_2026 import NODE_HEADER, PUBLIC
+from traces.reading.parquet_tables import read_parquet
 from traces.reading.reader import Head
 from traces.reading.tally import Tally
 from traces.reading.text import read_bytes, read_table
+from traces.reading.unpack import room_of
 
 SERVER_COLUMNS = ("server_id", "cluster_id", "gpu_spec_public", "gpu_count")
 HOURS = "day=*/hour=*/*.parquet"
@@ -116,8 +117,7 @@ def _one_hour(files: list[Path], tally: Tally) -> pd.DataFrame:
 
 def _servers(file: Path) -> pd.DataFrame:
     try:
-        data = pa.BufferReader(read_bytes(file))
-        table = pq.read_table(data, columns=list(SERVER_COLUMNS), use_threads=False, pre_buffer=False)
+        table = read_parquet(pa.BufferReader(read_bytes(file)), room_of(file), SERVER_COLUMNS)
         columns = {n: table.column(n).cast(pa.string()).fill_null("").to_pylist() for n in SERVER_COLUMNS[:3]}
         columns["gpu_count"] = table.column("gpu_count").cast(pa.float64()).to_pylist()
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:

@@ -17,9 +17,11 @@ import pyarrow.parquet as pq
 from traces.columns import BY_NAME, REQUIRED
 from traces.errors import HetsimError, TraceError, did_you_mean
 from traces.outfile import refuse_existing, written
+from traces.reading.parquet_tables import read_parquet
 from traces.reading.reader import Head, Reader
 from traces.reading.text import read_bytes, read_table
 from traces.reading.times import EARLIEST_S, LATEST_S
+from traces.reading.unpack import room_of
 from traces.study.description import described, description, sidecar
 from traces.trace import Provenance, Trace
 
@@ -106,8 +108,7 @@ def _dated(about: Provenance, submit_s: np.ndarray) -> Provenance:
 
 def _read_parquet(path: Path) -> tuple[dict[str, np.ndarray], None]:
     try:
-        # One thread: those that Arrow starts are sometimes still there when the process ends, which then aborts.
-        table = pq.read_table(pa.BufferReader(read_bytes(path)), use_threads=False, pre_buffer=False)
+        table = read_parquet(pa.BufferReader(read_bytes(path)), room_of(path))
         names = list(table.column_names)  # decodes them: a damaged name fails here
     except (pa.ArrowException, OSError, ValueError) as error:
         raise TraceError("the file is no whole Parquet file", where=str(path), got=str(error)[:150],

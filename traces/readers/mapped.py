@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from traces.columns import BY_NAME, MAX_TIME_S
 from traces.errors import TraceError, did_you_mean
@@ -20,12 +19,14 @@ from traces.reading import status
 from traces.reading.gpu_types import catalogue_names
 from traces.reading.logguess import proposal
 from traces.reading.logmap import DATE, EPOCH, FIELDS, INSTANTS, SPANS, WHERE, LogMap, log_map, units_of
+from traces.reading.parquet_tables import read_parquet
 from traces.reading.reader import PARQUET_MAGIC, Head, Reader
 from traces.reading.spans import spans
 from traces.reading.stream import joined, pieces
 from traces.reading.tally import Tally
 from traces.reading.text import LONGEST_RUN_S, Table, check_header_first, check_text, read_bytes, read_header
 from traces.reading.times import AS_NAMED, EARLIEST_S, LATEST_S, any_posix_s, zone_name
+from traces.reading.unpack import room_of
 from traces.trace import Trace
 
 #: Cells that stand for no number and no time, in lower case.
@@ -141,7 +142,7 @@ def _check_needed(log: LogMap, header: Sequence[str], path: Path) -> None:
 def _parquet(path: Path, wanted: list[str]) -> Table:
     """The columns of a Parquet file as text, for the same rules as those of a CSV file."""
     try:
-        table = pq.read_table(pa.BufferReader(read_bytes(path)), columns=wanted, use_threads=False, pre_buffer=False)
+        table = read_parquet(pa.BufferReader(read_bytes(path)), room_of(path), wanted)
         cells = {}
         for name in wanted:
             kind = table.column(name).type

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 
 from traces.columns import BY_NAME, STATUSES
 from traces.errors import TraceError, did_you_mean
+from traces.reading.limits import parse_toml, plain_bytes
 from traces.reading.times import zone
 
 WHERE = "--map"
@@ -122,10 +122,10 @@ def _read_toml(name: str) -> dict[str, Any]:
     if not Path(name).is_file():
         raise refused("no such file")
     try:
-        return tomllib.loads(Path(name).read_text("utf-8-sig"))
+        return parse_toml(plain_bytes(Path(name)).decode("utf-8-sig"))
     except OSError as error:
         raise refused("cannot read the file", error.strerror) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise refused("the file is no TOML", str(error)[:100]) from None
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from traces.errors import TraceError
 from traces.reading.text import Table, check_text, no_rows, parse_rows, read_header
-from traces.reading.unpack import Unpacked, watching
+from traces.reading.unpack import Unpacked, room_of, watching
 
 __all__ = ["joined", "names_beside", "pieces", "watching", "whole_rows"]
 
@@ -111,8 +111,9 @@ def _has(line: str, required: Sequence[str], delimiter: str) -> bool:
 def whole_rows(path: Path, piece_bytes: int) -> Iterator[bytes]:
     """The bytes of a file in pieces that end with a row: a line end outside quotes."""
     with Unpacked(path) as stream:
-        left = b""
+        left, room = b"", room_of(path, streamed=True)
         while block := stream.read(piece_bytes):
+            room.take(len(block), block.count(b"\n"))
             data = left + block
             end = _row_end(data)
             if end < 0 and len(data) > LONGEST_ROW_BYTES:

@@ -21,10 +21,13 @@ import pyarrow.compute as pc
 from pyarrow import csv as pa_csv
 
 from traces.errors import TraceError, did_you_mean
-from traces.reading.unpack import Unpacked
+from traces.reading.unpack import Unpacked, room_of
 
 #: Longest run that a published log can hold, in s (ten years): beyond it the unit is not seconds.
 LONGEST_RUN_S = 3.2e8
+
+PARQUET = b"PAR1"
+BLOCK_BYTES = 1 << 24
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -151,9 +154,18 @@ def no_rows(source: str, what: str = "") -> TraceError:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The whole file, unpacked where it is a gzip or tar, or a TraceError that says why not."""
+    """The whole file, unpacked where it is a gzip or tar, or a TraceError that says why not.
+
+    Its lines are counted as rows, but for Parquet and JSON, where lines say nothing: those are counted by who parses.
+    """
+    found: list[bytes] = []
     with Unpacked(path) as stream:
-        return stream.read()
+        room = room_of(path)
+        while block := stream.read(BLOCK_BYTES):
+            found.append(block)
+            in_rows = not found[0].lstrip().startswith((PARQUET, b"{", b"["))
+            room.take(len(block), block.count(b"\n") if in_rows else 0)
+    return found[0] if len(found) == 1 else b"".join(found)
 
 
 def read_json(path: Path, allowed: str) -> Any:
@@ -165,8 +177,10 @@ def read_json(path: Path, allowed: str) -> Any:
         It cannot be read, is no JSON (names the line), nests too deep, holds a number that is too long, or an object
         that has a key twice: which of the two values counts is not told.
     """
+    data = read_bytes(path)
+    room_of(path).take_json(data)
     try:
-        return json.loads(read_bytes(path), object_pairs_hook=_object, parse_int=_integer)
+        return json.loads(data, object_pairs_hook=_object, parse_int=_integer)
     except json.JSONDecodeError as error:
         raise TraceError("the file is no valid JSON", where=f"{path}, line {error.lineno}, column {error.colno}",
                          got=error.msg, allowed=allowed, todo="Fetch the file again: it may be cut short.") from None

@@ -16,6 +16,7 @@ from typing import IO, cast
 import pyarrow as pa
 
 from traces.errors import TraceError
+from traces.reading.limits import Room, on_disk_bytes
 
 #: Called with bytes read so far and bytes in all, both as they lie on the disk (packed where the file is).
 Watcher = Callable[[int, int], None]
@@ -100,6 +101,11 @@ def inner_name(name: str) -> str:
     return packed[1] if packed else name
 
 
+def room_of(path: Path, *, streamed: bool = False) -> Room:
+    """What may be taken of a file, or of one in parts: by who holds it whole, or (`streamed`) piece by piece."""
+    return Room(str(path), sum(on_disk_bytes(file) for file in parts(path)), streamed=streamed)
+
+
 def files_by(folder: Path, key: Callable[[str], str | None]) -> dict[str, list[Path]]:
     """The files of a folder by what `key` makes of their names (None: not wanted), sorted; of parts only the first.
 
@@ -127,13 +133,13 @@ class Unpacked:
     """A file opened for reading from its beginning; `read` gives what is inside. Use it as a context.
 
     Whether a file is packed is told from its content, never from its name. Of a tar, the one regular file in it is
-    read. Memory does not grow with the file.
+    read. Memory does not grow with the file, and what a packed file holds is bounded (`traces.reading.limits`).
 
     Raises
     ------
     TraceError
         The file cannot be opened or read, is cut short or damaged (checksums are verified at the end), or is a tar
-        with no file or with more than one.
+        with no file or with more than one; a gzip holds more than is taken.
     """
 
     def __init__(self, path: Path) -> None:
@@ -143,7 +149,8 @@ class Unpacked:
             self._stream = cast(IO[bytes], io.BufferedReader(_Files(parts(path)), BUFFER_BYTES))
             if self._peek(2).startswith(GZIP):
                 inside = pa.CompressedInputStream(pa.PythonFile(self._stream, "r"), "gzip")
-                self._stream = cast(IO[bytes], io.BufferedReader(inside, BUFFER_BYTES))
+                counted = _Inflated(inside, room_of(path, streamed=True))
+                self._stream = cast(IO[bytes], io.BufferedReader(counted, BUFFER_BYTES))
             self._inside = self._stream
             block = self._peek(512)
             self._check_readable(block)
@@ -220,6 +227,26 @@ class Unpacked:
                              allowed="a whole gzip or tar", todo="Fetch it again; are all its parts there?") from None
         except ValueError as error:  # a path with a NUL in it
             raise TraceError("cannot read the file", where=repr(self._source), got=str(error)) from None
+
+
+class _Inflated(io.RawIOBase):
+    """What a gzip holds, counted as it comes: a tar within it may ask for all at once."""
+
+    def __init__(self, inside: pa.CompressedInputStream, room: Room) -> None:
+        self._inside, self._room = inside, room
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        count = int(self._inside.readinto(memoryview(buffer)[:BUFFER_BYTES]))
+        self._room.take(count)
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            self._inside.close()
+        super().close()
 
 
 class _Files(io.RawIOBase):

@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 
 from traces.columns import BY_NAME, MAX_TIME_S
 from traces.errors import TraceError
+from traces.reading.limits import Room, plain_bytes
 from traces.reading.text import read_bytes
 from traces.reading.times import zone
+from traces.reading.unpack import room_of
 from traces.trace import Provenance, Trace
 
 VERSION = 2
@@ -60,7 +62,9 @@ def read_description(path: Path) -> dict[str, Any]:
                          allowed="a file that hetsim trace convert wrote")
     beside = path if path.suffix == ".json" else sidecar(path)
     try:
-        about = json.loads(read_bytes(beside).decode("utf-8"))
+        data = read_bytes(beside)
+        room_of(beside).take_json(data)
+        about = json.loads(data.decode("utf-8"))
         right = isinstance(about, dict) and isinstance(about["hetsim_trace"], int) and isinstance(about["sha256"], str)
     except (ValueError, KeyError, RecursionError):
         right = False
@@ -76,7 +80,9 @@ def described(path: Path, rows: int) -> tuple[Provenance, str]:
     if not beside.is_file():
         return plain, ""
     try:
-        about = json.loads(beside.read_text("utf-8"))
+        data = plain_bytes(beside)
+        Room.of(beside).take_json(data)
+        about = json.loads(data)
         notes = [f"made from {about['source']} ({about['format']})"]
         notes += [about["selection"]] if about["selection"] and not about.get("recipe") else []  # notes say it, too
         epoch_s, window_s, seed = about.get("epoch_s"), about.get("window_s"), about.get("seed")

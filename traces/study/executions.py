@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 
 from traces.errors import TraceError
 from traces.reading.gpu_types import catalogue_names
+from traces.reading.limits import Room
+from traces.reading.parquet_tables import read_parquet
 from traces.reading.text import Table, read_bytes, read_table
 
 HEADER = ("pod_id", "gpu_spec_public", "priority_class", "job_type_public", "model_type_public", "gpu_request",
@@ -58,7 +60,7 @@ def _parquet(path: Path) -> Table:
             if name not in names:
                 raise TraceError(f"column {name!r} is missing", where=str(path), got=", ".join(names)[:200],
                                  allowed=", ".join(HEADER))
-        table = pq.read_table(path, columns=list(HEADER))
+        table = read_parquet(path, Room.of(path), HEADER)
         cells = {name: table.column(name).cast(pa.string()).fill_null("") for name in HEADER}
     except (pa.ArrowException, OSError, ValueError) as error:
         raise TraceError("the file is no whole Parquet file", where=str(path), got=str(error)[:150]) from None

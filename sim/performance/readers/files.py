@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.performance.graph import PerformanceError
+from traces.reading.limits import Room, plain_bytes
 
 HUGE = 1e18
 """No time in milliseconds, size in bytes or count of a real model reaches this."""
@@ -30,7 +31,7 @@ def read_bytes(path: Path) -> bytes:
         # Reading a pipe or a device may never end.
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise refused("a pipe, socket or device")
-        content = path.read_bytes()
+        content = plain_bytes(path, PerformanceError)
     except OSError as error:
         raise refused(error.strerror) from error
     except ValueError as error:  # a name that no file can have
@@ -51,6 +52,7 @@ def parse_json(content: bytes, where: str) -> Any:
             found[key] = value
         return found
 
+    Room(where, len(content), error=PerformanceError).take_json(content)
     try:
         return json.loads(content, object_pairs_hook=unique)
     except json.JSONDecodeError as error:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sim.performance.graph import PerformanceError
+from traces.reading.limits import plain_bytes
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -35,7 +36,7 @@ def read_text(path: str | Path) -> str:
             raise refused("a folder", "Name one file of it.")
         if file.exists() and not file.is_file():
             raise refused("a pipe, socket or device")
-        text = file.read_bytes().decode("utf-8-sig")
+        text = plain_bytes(file, PerformanceError).decode("utf-8-sig")
     except OSError as error:
         raise refused(error.strerror or str(error)) from None
     except UnicodeDecodeError as error:

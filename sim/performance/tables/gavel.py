@@ -16,6 +16,7 @@ from sim.performance.graph import PerformanceError
 from sim.performance.tables.cells import header_of, read_text, rows_of
 from sim.performance.tables.points import SPREAD, Measurement, Point, catalogue_name
 from traces.errors import did_you_mean
+from traces.reading.limits import Room
 
 CLUSTERS = ("physical", "simulation")
 """Of the tidy file. The simulation file's V100 rates of Recommendation are 8 to 12 times too low."""
@@ -54,6 +55,7 @@ def points(path: str | Path, gpus_per_node: int = 4, cluster: str = "physical") 
 
 def _of_json(text: str, source: str) -> Iterator[tuple[str, str, int, float, str]]:
     """(job type, GPU type, GPUs, rate, place) of GPU type -> "('job type', GPUs)" -> {"null": rate alone, ...}."""
+    Room(source, len(text), error=PerformanceError).take_json(text)
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,0 +1,114 @@
+"""What a writer that was killed left behind: known by its name, and put right by the next one that comes.
+
+What is being written lies beside its target under a hidden name, `.NAME.HOST-PID.part`; an earlier folder that is being
+replaced as `.NAME.HOST-PID.old`; a name that is taken, as `.NAME.HOST-PID.claim`. HOST stands for machine and process
+namespace. A leftover is one whose writer is dead: of our host, a process that is no more, or our own number without
+being ours; of any host, one that nothing was written to for a day (a number may be another's by now). An `.old` whose
+NAME is missing becomes NAME again: the writer was killed between two renames. Everything else left over is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+DAY_S = 86_400.0
+_NAME = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d{1,10})\.(?P<kind>part|old|claim)", re.DOTALL)
+_ours: set[Path] = set()
+"""What this process is writing: what else has its number was written by a process that had it before."""
+
+
+def beside(target: Path, kind: str) -> Path:
+    """The hidden name of a kind (part, old, claim) beside a target, for this process."""
+    return target.with_name(f".{target.name}.{_host()}-{os.getpid()}.{kind}")
+
+
+@contextmanager
+def held(*paths: Path) -> Iterator[None]:
+    """While these are written, they are no leftovers."""
+    absolute = {Path(os.path.abspath(path)) for path in paths}
+    _ours.update(absolute)
+    try:
+        yield
+    finally:
+        _ours.difference_update(absolute)
+
+
+def claimed(target: Path) -> bool:
+    """Whether another writer, which lives, has taken a name."""
+    mine = beside(target, "claim")
+    return any(path.name != mine.name and not _is_left(path, found)
+               for path, found in _found(target.parent) if (found["name"], found["kind"]) == (target.name, "claim"))
+
+
+def recover(folder: Path) -> None:
+    """Give folders in `folder` their names back, whose writers were killed between two renames."""
+    for path, found in _found(folder):
+        if found["kind"] == "old" and _is_left(path, found):
+            _come_back(path, folder / found["name"])
+
+
+def clear(folder: Path) -> None:
+    """Put right what dead writers left in a folder; what cannot be removed stays."""
+    recover(folder)
+    for path, found in _found(folder):
+        if _is_left(path, found):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    path.unlink()
+
+
+def _come_back(old: Path, target: Path) -> None:
+    """An earlier folder gets its name back, unless there is something of that name with something in it."""
+    with suppress(OSError):
+        old.rename(target)  # onto a folder that is empty, too; onto no other
+
+
+def _found(folder: Path) -> list[tuple[Path, re.Match[str]]]:
+    """What in a folder has a name as writers give."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    return [(folder / name, match) for name in names if name.startswith(".") and (match := _NAME.fullmatch(name))]
+
+
+def _is_left(path: Path, found: re.Match[str]) -> bool:
+    """Whether who wrote it is dead, by the rule above."""
+    if Path(os.path.abspath(path)) in _ours:
+        return False
+    with suppress(OSError):
+        if time.time() - path.lstat().st_mtime > DAY_S:
+            return True
+    if found["host"] != _host():
+        return False
+    pid = int(found["pid"])
+    if pid == os.getpid():
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # it is another user's
+        return False
+    return False
+
+
+@cache
+def _host() -> str:
+    """Eight digits for the machine and its space of process numbers: containers have their own."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        space = ""
+    return f"{zlib.crc32(f'{socket.gethostname()} {space}'.encode()):08x}"

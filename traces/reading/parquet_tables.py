@@ -1,0 +1,95 @@
+"""Parquet files read within the room of an input file: rows are counted before any is read, text before it unfolds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from traces.reading.limits import Room
+
+BATCH_ROWS = 1 << 16
+FEW_ROWS = 1 << 10
+"""Rows of a batch with text inside lists, whose length is only known once it is read."""
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+_OFFSET_BYTES = 4
+
+
+def read_parquet(source: Path | pa.BufferReader, room: Room, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a Parquet file into one table; a folder's name in its path adds no column.
+
+    What the file says of its rows and values is taken from the room before one of them is read. How long its text is
+    cannot be told from that, since equal values are stored once: columns of text are read folded, as numbers of unlike
+    values, and their length is taken from the room, batch by batch, before they unfold.
+
+    Parameters
+    ----------
+    columns : those to read; default: all.
+
+    Raises
+    ------
+    HetsimError
+        It holds more than is taken: see `Room.take`.
+    pyarrow.ArrowException, OSError, ValueError, KeyError
+        It is no whole Parquet file, or has no such column.
+    """
+    # One thread: those that Arrow starts are sometimes still there when the process ends, which then aborts.
+    with pq.ParquetFile(source, pre_buffer=False) as file:
+        schema, rows = file.schema_arrow, BATCH_ROWS
+        take_described(file.metadata, room, columns)
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
+    texts = [field.name for field in schema if _is_text(field.type)]
+    if any(pa.types.is_nested(field.type) for field in schema):
+        rows = FEW_ROWS
+    tables = []
+    with pq.ParquetFile(source, pre_buffer=False, read_dictionary=texts) as file:
+        for batch in file.iter_batches(rows, columns=None if columns is None else list(columns), use_threads=False):
+            room.take(sum(_length_bytes(column) for column in batch.columns))
+            cells = [_unfolded(column) if name in texts else column
+                     for name, column in zip(batch.schema.names, batch.columns, strict=True)]
+            tables.append(pa.table(cells, names=batch.schema.names))
+    return pa.concat_tables(tables).cast(schema) if tables else schema.empty_table()
+
+
+def take_described(meta: pq.FileMetaData, room: Room, columns: Sequence[str] | None = None) -> None:
+    """Take from the room what a Parquet file says that it holds.
+
+    Raises
+    ------
+    HetsimError
+        It holds more than is taken: see `Room.take`.
+    """
+    values_bytes = stored_bytes = 0
+    for i in range(meta.num_row_groups):
+        group = meta.row_group(i)
+        for j in range(group.num_columns):
+            column = group.column(j)
+            if columns is None or column.path_in_schema.split(".", 1)[0] in columns:
+                values_bytes += max(column.num_values, 0) * _WIDTHS.get(column.physical_type, _OFFSET_BYTES)
+                stored_bytes += max(column.total_uncompressed_size, 0)
+    room.take(values_bytes, max(meta.num_rows, 0))
+    if stored_bytes > room.bytes:  # a page is unpacked whole
+        room.take(stored_bytes)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary,
+                                       pa.types.is_large_binary))
+
+
+def _length_bytes(column: pa.Array) -> int:
+    """Bytes of text once it is unfolded; of a column of lists, all that it takes; of numbers 0: those are described."""
+    if pa.types.is_nested(column.type):
+        return int(column.nbytes)
+    if not (pa.types.is_dictionary(column.type) and _is_text(column.type.value_type)):
+        return 0
+    lengths = pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)
+    return int(pc.sum(lengths).as_py() or 0)
+
+
+def _unfolded(column: pa.Array) -> pa.Array:
+    return column.dictionary.take(column.indices) if pa.types.is_dictionary(column.type) else column
