@@ -47,9 +47,7 @@ def check_across(columns: Mapping[str, np.ndarray], at: Where, given: Collection
     TraceError
         One of these does not hold; names the first row where it does not.
     """
-    twice = _twice(columns["job_id"]) if "job_id" in given else ()
-    if len(twice):
-        index = int(twice[0])
+    for index in _twice(columns["job_id"])[:1].tolist() if "job_id" in given else []:
         first = int(np.flatnonzero(columns["job_id"] == columns["job_id"][index])[0])
         raise TraceError(
             f"duplicate job id (first seen in {at.row(first)})", where=at(index, "job_id"),
