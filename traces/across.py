@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +34,10 @@ class Where:
         return f"{self.source}, {self.row(index)}" + (f", column {column!r}" if column else "")
 
 
-def check_across(columns: Mapping[str, np.ndarray], at: Where) -> None:
+def check_across(columns: Mapping[str, np.ndarray], at: Where, given: Collection[str] = BY_NAME.keys()) -> None:
     """Check what a trace's columns (all of them, each within its own rule) must hold together.
+
+    `given`: those that are new; of the others it is known that they agree.
 
     Unique ids; known words; whole workers; shares of a GPU only for workers of one slot; a kind of deadline only with
     a deadline; 1 <= min <= value <= max for GPUs and batch, where a job has bounds.
@@ -45,16 +47,16 @@ def check_across(columns: Mapping[str, np.ndarray], at: Where) -> None:
     TraceError
         One of these does not hold; names the first row where it does not.
     """
-    twice = np.flatnonzero(pd.Series(columns["job_id"], dtype=object).duplicated().to_numpy())
-    if len(twice):
-        index = int(twice[0])
+    for index in _twice(columns["job_id"])[:1].tolist() if "job_id" in given else []:
         first = int(np.flatnonzero(columns["job_id"] == columns["job_id"][index])[0])
         raise TraceError(
             f"duplicate job id (first seen in {at.row(first)})", where=at(index, "job_id"),
             got=columns["job_id"][index], allowed="unique ids",
             todo="Drop the duplicate or give it an id of its own.",
         )
-    for column in (column for column in COLUMNS if column.choices and column.said(columns[column.name])):
+    for column in (column for column in COLUMNS if column.choices and column.name in given):
+        if not column.said(columns[column.name]):
+            continue
         values = columns[column.name]
         unknown = np.flatnonzero(~pd.Series(values, dtype=object).isin(column.choices).to_numpy())
         if len(unknown):
@@ -76,6 +78,13 @@ def check_across(columns: Mapping[str, np.ndarray], at: Where) -> None:
     _check_deadline_kinds(columns, at)
     for low, value, high, zero in BOUNDED:
         _check_bounds(columns, low, value, high, zero, at)
+
+
+def _twice(ids: np.ndarray) -> np.ndarray:
+    """Rows of ids that were there before."""
+    if len(set(ids.tolist())) == len(ids):  # many times faster than to look for them
+        return np.empty(0, dtype=np.int64)
+    return np.flatnonzero(pd.Series(ids, dtype=object).duplicated().to_numpy())
 
 
 def _check_deadline_kinds(columns: Mapping[str, np.ndarray], at: Where) -> None:

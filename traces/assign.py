@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
 import numpy as np
 
+from traces.digests import digests
 from traces.errors import TraceError
 from traces.trace import Trace
 
@@ -82,8 +82,7 @@ def uniforms(job_ids: np.ndarray, seed: int, purpose: str = "") -> np.ndarray:
     Draws of one purpose (up to 30 ASCII characters) say nothing of those of another.
     """
     key = f"{seed} {purpose}".strip().encode()
-    ids = (j.encode("utf-8", "surrogatepass") for j in job_ids)
-    hashes = b"".join(blake2b(i, digest_size=16, key=key).digest() for i in ids)
+    hashes = digests(job_ids, key, 16)
     # 53 bits, as many as a float holds, so that 1.0 is never reached.
     return (np.frombuffer(hashes, dtype="<u8").reshape(-1, 2) >> np.uint64(11)) * 2.0**-53
 

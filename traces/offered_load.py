@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from hashlib import blake2b
 
 import numpy as np
 
 from traces.columns import MAX_TIME_S
+from traces.digests import digests
 from traces.errors import TraceError, did_you_mean
 from traces.select import ASKED_FOR, MOST_JOBS, noted
 from traces.trace import Trace
@@ -191,10 +191,7 @@ def by_hash(trace: Trace, seed: int) -> np.ndarray:
 
 def hashes(job_ids: np.ndarray, seed: int) -> np.ndarray:
     """Hash of seed and each job id, uint64: who has a small one stays when jobs are left out."""
-    key = f"thin {seed}".encode()
-    digests = b"".join(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
-                       for name in job_ids)
-    return np.frombuffer(digests, dtype="<u8")
+    return np.frombuffer(digests(job_ids, f"thin {seed}".encode(), 8), dtype="<u8")
 
 
 def _thin_rows(trace: Trace, ratio: float, seed: int) -> np.ndarray:

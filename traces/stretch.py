@@ -54,10 +54,11 @@ def at_load(
     TraceError
         Whole jobs do not come near the load (within `FURTHEST`).
     """
-    order, demand = by_hash(trace, seed), demand_gpu_s(trace)
+    demand = demand_gpu_s(trace)
     known = np.isfinite(worth)
     asked = np.stack((demand, np.where(known, demand, 0.0), np.where(known, demand * worth, 0.0)))
     if jobs is None:
+        order = by_hash(trace, seed)
         submit_s = trace.submit_s[order]
         span_s = np.maximum.accumulate(submit_s) - np.minimum.accumulate(submit_s)
         loads = _load(np.cumsum(asked[:, order], axis=1), span_s)
@@ -75,8 +76,9 @@ def at_load(
         raise TraceError("the load cannot be reached by one job", where="load", got=load, allowed="two jobs or more",
                          todo="Ask for more jobs, or for no load.")
     near: list[tuple[float, int, np.ndarray, float]] = []
+    key = hashes(trace.job_id, seed)
     for draw in range(DRAWS):
-        found = _of_so_many(trace, ranks(trace, seed, draw), asked, load, jobs)
+        found = _of_so_many(trace, ranks(key, draw), asked, load, jobs)
         if isinstance(found, Short):
             if draw == 0:
                 return found
@@ -88,9 +90,8 @@ def at_load(
     return _near(rows, reached, load)
 
 
-def ranks(trace: Trace, seed: int, draw: int) -> np.ndarray:
-    """Place of each job in a draw: 0 is drawn first. That of draw 0 is the order of `by_hash`."""
-    key = hashes(trace.job_id, seed)
+def ranks(key: np.ndarray, draw: int) -> np.ndarray:
+    """Place of each job in a draw, by its hash: 0 is drawn first. That of draw 0 is the order of `by_hash`."""
     if draw:  # the same bits, mixed (the last step of SplitMix64)
         key = key + np.uint64(draw * 0x9E3779B97F4A7C15 % 2**64)
         key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -108,8 +109,9 @@ def _of_so_many(
     found: dict[int, tuple[np.ndarray, float]] = {}
     low, high = jobs, len(trace)
     for turn in range(2):
+        rows, upto = np.arange(0), 0
         for length in np.unique(np.geomspace(low, high, POINTS).astype(np.int64)).tolist():
-            rows = np.sort(np.argpartition(rank[:length], jobs - 1)[:jobs]) if length > jobs else np.arange(jobs)
+            rows, upto = _first_of(rank, rows, upto, length, jobs), length
             span_s = trace.submit_s[rows[-1]] - trace.submit_s[rows[0]]
             found[length] = rows, float(_load(asked[:, rows].sum(axis=1), span_s))
         reached = [one for _, one in found.values()]
@@ -122,6 +124,20 @@ def _of_so_many(
         at = tried.index(best)
         low, high = tried[max(at - 1, 0)], tried[min(at + 1, len(tried) - 1)]
     return found[best]
+
+
+def _first_of(rank: np.ndarray, rows: np.ndarray, upto: int, length: int, jobs: int) -> np.ndarray:
+    """The `jobs` rows below `length` that are drawn first, ascending; `rows`: those below `upto`.
+
+    Who is not among the first of a part is not among those of the whole: only these and what is new need be looked at.
+    """
+    new = rank[upto:length]
+    if len(rows) == jobs:
+        among = np.concatenate((rows, upto + np.flatnonzero(new < rank[rows].max())))
+    else:
+        among = np.arange(length)
+    places = rank[among]
+    return among if len(among) == jobs else among[places <= np.partition(places, jobs - 1)[jobs - 1]]
 
 
 def _load(asked: np.ndarray, span_s: np.ndarray | float) -> np.ndarray:

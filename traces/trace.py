@@ -144,14 +144,24 @@ class Trace:
                 todo="Check the file and the filters.",
             )
         at = Where(where, row_word, np.arange(1, n + 1) if rows is None else np.asarray(rows))
-        out = {c.name: _checked(c, columns.get(c.name), n, at) for c in COLUMNS}
-        check_across(out, at)
-        order = _order(out["submit_s"], out["job_id"])
-        in_order = bool((order[1:] > order[:-1]).all())
-        for name, values in out.items():
-            if not in_order and columns.get(name) is not None:  # a default is the same in any order
-                out[name] = values[order]
-            out[name].flags.writeable = False
+        return cls._of(columns, {}, n, at, provenance)
+
+    @classmethod
+    def _of(
+        cls, columns: Mapping[str, Any], sound: Mapping[str, np.ndarray], n: int, at: Where, provenance: Provenance,
+    ) -> Trace:
+        """Columns that are known and of one length, checked and sorted; `sound`: those of a trace, which are."""
+        given = BY_NAME.keys() - sound.keys()
+        out = {c.name: sound[c.name] if c.name in sound else _checked(c, columns.get(c.name), n, at) for c in COLUMNS}
+        check_across(out, at, given)
+        if given & {"submit_s", "job_id"}:
+            order = _order(out["submit_s"], out["job_id"])
+            if not (order[1:] > order[:-1]).all():
+                for name, values in columns.items():
+                    if values is not None:  # a default is the same in any order
+                        out[name] = out[name][order]
+        for values in out.values():
+            values.flags.writeable = False
         return cls(**out, provenance=provenance)
 
     def select(self, rows: np.ndarray | slice) -> Trace:
@@ -164,13 +174,19 @@ class Trace:
         return Trace(**arrays, provenance=self.provenance)
 
     def replace(self, provenance: Provenance | None = None, **columns: Any) -> Trace:
-        """Return a trace with some columns replaced (validated and sorted anew).
+        """Return a trace with some columns replaced (validated, and sorted anew where they say when or who).
 
-        A job that is given another num_gpus or batch_size outside its own bounds has none any more, and one that
-        loses its deadline has no kind of deadline, unless these are given, too.
+        The others are those of this trace: they are neither checked again nor copied. A job that is given another
+        num_gpus or batch_size outside its own bounds has none any more, and one that loses its deadline has no kind of
+        deadline, unless these are given, too.
         """
-        new = let_go(self.said() | columns, columns)
-        return Trace.from_columns(new, provenance or self.provenance)
+        said = self.said()
+        new = let_go(said | columns, columns)
+        if not new.keys() <= BY_NAME.keys():
+            return Trace.from_columns(new, provenance or self.provenance)  # which says what is wrong
+        sound = {name: values for name, values in said.items() if new[name] is values}
+        about = provenance or self.provenance
+        return Trace._of(new, sound, len(self), Where(about.source, "row", np.arange(1, len(self) + 1)), about)
 
     def said(self) -> dict[str, np.ndarray]:
         """The columns by name; those that are there only `if_said` (`Column`) only where some job says something."""

@@ -50,7 +50,7 @@ class Desk:
         self._policy, self._truth, self._view, self._ledger = policy, truth, view, ledger
         self._clock, self._queue, self._book, self._referee = clock, queue, book, referee
         self._on_finish, self._enqueue, self._leave = on_finish, enqueue, leave
-        self._milli, self._shares = trace.gpu_milli.tolist(), policy.shares_gpus
+        self._shares = policy.shares_gpus
         self._neighbours = neighbours(trace, truth, cluster, config, policy.shares_gpus)
         self._terms = Terms(view, cluster, policy, truth, config, self._refuse)
         self._leases = Leases(clock, book.leases, ask, on_lease_end) if policy.leases_gpus else None
@@ -140,7 +140,7 @@ class Desk:
 
     def _start(self, row: int, placement: Placement) -> None:
         """Give a job its GPUs and set the clock for its end."""
-        now, own = float(self._clock.now), self._milli[row]
+        now, own = float(self._clock.now), self._book.asked_milli[row]
         agreed: Agreed | None = None
         special = placement.milli or placement.batch_size or placement.cap_w
         self._referee.check(now, row, placement, placement.milli or own)

@@ -72,7 +72,8 @@ class Engine:
         self._timetable, self._quota = timetable, dict(timetable.quotas_at(0))
         for vc, milli in self._quota.items():
             view.vc_left[vc] = milli
-        self._book = JobBook(trace, truth, config, recorder, view, ledger, tenants)
+        by_lane = may_run(policy, truth, config, view, cluster, timetable, tenants)
+        self._book = JobBook(trace, truth, config, recorder, view, ledger, tenants, in_lists=not by_lane)
         self._referee = Referee(trace, cluster, policy, truth, view, ledger, self._book.vc_left, timetable, tenants)
         self._desk = Desk(
             trace, cluster, policy, truth, config, view, ledger, self._clock, self._queue, self._book, self._referee,
@@ -84,7 +85,7 @@ class Engine:
             cluster, self._clock, ledger, config, seed, timetable, self._vacate, self._on_step, self._ask
         )
         self._drains = Drains(self._clock, ledger, timetable.windows, view, self._vacate, self._ask)
-        self._submit = trace.submit_s.tolist()
+        self._submit = trace.submit_s if by_lane else trace.submit_s.tolist()
         self._end_s = np.full(n, np.nan)
         self._state, self._reason = [""] * n, [""] * n
         self._open, self._next, self._decisions = n, 0, 0
@@ -94,7 +95,7 @@ class Engine:
         over_s = np.inf if config.horizon_s is None else config.horizon_s
         self._horizon = min(MAX_TIME_S, float(trace.submit_s[0]) + over_s)
         self._lane: Lane | None = None
-        if may_run(policy, truth, config, view, cluster, timetable, tenants):
+        if by_lane:
             self._lane = Lane(trace, cluster, policy, truth, config, recorder, view, ledger, self._queue, self._book,
                               self._desk, self._referee, self._clock, self._horizon, self._state, self._reason,
                               self._end_s, on_progress)  # fmt: skip
@@ -103,7 +104,7 @@ class Engine:
 
     def run(self) -> Outcome:
         """Run until each job has left, nothing can happen any more, or the horizon is reached."""
-        self._clock.at(self._submit[0], self._on_submit)
+        self._clock.at(float(self._submit[0]), self._on_submit)
         self._outages.begin()
         self._drains.begin()
         while self._open and self._clock.peek() <= self._horizon:
@@ -127,6 +128,8 @@ class Engine:
     def _by_lane(self, lane: Lane) -> None:
         """Let the lane go on from here, and put what is due where it stops on the calendar."""
         left = lane.run(self._next, self._open)
+        if left.open and not isinstance(self._submit, list):
+            self._submit = self._submit.tolist()
         self._next, self._open, self._decisions = left.next_row, left.open, self._decisions + left.decisions
         for end_s, row in left.ends:
             self._clock.at(end_s, self._on_finish, (row, self._desk.launch[row]))

@@ -135,7 +135,7 @@ class Lane:
         self.changes += 1
         self._clock.begin_anew(float(f[at.NOW]))
         self._queue.take_back(int(n[at.HEAD]), int(n[at.SIZE]))
-        ends = self._book.take_back(sums, marks, live, int(n[at.RUNNING]), launch)
+        ends = self._book.take_back(sums, marks, live, int(n[at.RUNNING]), launch, bool(n[at.OPEN]))
         desk.launches, desk.in_vain = int(n[at.LAUNCHES]), int(n[at.IN_VAIN])
         self._note(next_row, int(n[at.NEXT]), marks, sums[at.END])
         if why == kernel.VAIN:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sim.api import Placement, View
@@ -21,6 +23,10 @@ WHY = ("done", "failed", "preempted", "migrated", "")
 """What ended a job's last segment, in the numbers of the fast lane (the last: it has none)."""
 
 
+_GIVEN = ("_num_gpus", "asked_milli", "_milli", "_vc", "_total", "_reference", "_attempts")
+"""What is given of each job, and read one at a time."""
+
+
 def overheads(config: EngineConfig) -> dict[str, float]:
     """Seconds without progress at a start, by what ended the job's last segment ('': it starts for the first time)."""
     usual = config.preemption_overhead_s
@@ -36,17 +42,21 @@ class JobBook:
 
     A job's work is split evenly over its attempts; `target[row]` is where the present attempt ends.
     Numbers that are read one at a time live in lists (three times as fast as arrays); policies read the view's arrays.
+    Where the fast lane takes them first (not `in_lists`) they are arrays until it gives them back: of a million jobs
+    that all leave on it no list is ever made.
     """
 
     def __init__(
         self, trace: Trace, truth: Truth, config: EngineConfig, recorder: Recorder, view: View, ledger: Ledger,
-        tenants: TenantLedger | None = None,
+        tenants: TenantLedger | None = None, in_lists: bool = True,
     ) -> None:
         n = len(trace)
         self._tenants = tenants
         self._config, self._recorder, self._view, self._ledger, self._truth = config, recorder, view, ledger, truth
-        self._num_gpus, self._asked_milli = trace.num_gpus.tolist(), trace.gpu_milli.tolist()
-        self._milli = list(self._asked_milli)
+        self._num_gpus: Any = trace.num_gpus
+        self.asked_milli: Any = trace.gpu_milli
+        """Share of each of its GPUs that a job asks for."""
+        self._milli: Any = trace.gpu_milli.copy()
         """Share of each of its GPUs that a job holds, or held last."""
         self._ended_by = [""] * n
         self._overhead_after = overheads(config)
@@ -54,24 +64,36 @@ class JobBook:
         self._terms: dict[int, Agreed] = {}
         self.leases: dict[int, float] = {}
         """When the GPUs of running jobs fall back, where they were given for a time."""
-        self._vc = view.jobs.vc.tolist()
+        self._vc: Any = view.jobs.vc
         self.vc_left: list[int] = view.vc_left.tolist()
         """What each virtual cluster may still take (milli-GPU): the truth, of which the view's array is a copy."""
-        self._total, self._reference = truth.work_total.tolist(), truth.reference_rate.tolist()
-        self._attempts = trace.attempts.tolist() if config.retries else [1] * n
-        self.done, self._try = [0.0] * n, [0] * n
-        self.target = (truth.work_total / np.array(self._attempts)).tolist()
-        self._begin, self._overhead, self._rate = [0.0] * n, [0.0] * n, [0.0] * n
+        self._total: Any = truth.work_total
+        self._reference: Any = truth.reference_rate
+        self._attempts: Any = trace.attempts if config.retries else np.ones(n, dtype=np.int32)
+        self.target: Any = truth.work_total / self._attempts
+        if in_lists:
+            self._as_lists("target", *_GIVEN)
+
+        def zeros(kind: type = float) -> Any:
+            return [kind()] * n if in_lists else np.zeros(n, dtype=kind)
+
+        self.done, self._try = zeros(), zeros(int)
+        self._begin, self._overhead, self._rate = zeros(), zeros(), zeros()
         # Of the present launch, over the changes of speed in it: work that stood when it began, work that its last
         # checkpoint holds, and working time until the present segment.
-        self._stood, self._saved, self._worked = [0.0] * n, [0.0] * n, [0.0] * n
-        self._held, self._held_gpu, self._starts = [0.0] * n, [0.0] * n, [0] * n
+        self._stood, self._saved, self._worked = zeros(), zeros(), zeros()
+        self._held, self._held_gpu, self._starts = zeros(), zeros(), zeros(int)
         self.first_start_s = np.full(n, np.nan)
         self.gpus: dict[int, np.ndarray] = {}
         """GPUs of each running job."""
         self._running = np.empty(min(n, 1024), dtype=np.int32)
         self._running_at: dict[int, int] = {}
         self._slots_used = len(view.slots)
+
+    def _as_lists(self, *names: str) -> None:
+        for name in names:
+            column = getattr(self, name)
+            setattr(self, name, column if isinstance(column, list) else column.tolist())
 
     @property
     def running(self) -> np.ndarray:
@@ -95,7 +117,7 @@ class JobBook:
         self, row: int, gpus: np.ndarray, placement: Placement, rate: float, now_s: float, agreed: Agreed | None
     ) -> float:
         """Note that a job runs from now on, on GPUs that the ledger has given; returns when it will end."""
-        view, milli = self._view, self._asked_milli[row]
+        view, milli = self._view, self.asked_milli[row]
         if agreed is not None:
             milli = agreed.milli
             self._terms[row] = agreed
@@ -278,7 +300,7 @@ class JobBook:
         blank, none = np.full(len(gone), np.nan), np.full(len(gone), -1)
         sums = np.array([self.done, self.target, self._rate, self._stood, self.first_start_s, blank, blank])
         marks = np.array([self._attempts, gone, self._try, ended_by, self._starts, launch, none, none], dtype=np.int64)
-        slots = len(self._ledger.gpu_node) * (1000 // min(self._asked_milli))
+        slots = len(self._ledger.gpu_node) * (1000 // int(np.min(self.asked_milli)))
         live, count = np.empty((2, slots + 1), dtype=np.int32), np.zeros(RUNNING + 1, dtype=np.int64)
         for row in self.running.tolist():
             sums[END, row] = self._end_s(row)
@@ -286,10 +308,19 @@ class JobBook:
         return sums, marks, live
 
     def take_back(
-        self, sums: np.ndarray, marks: np.ndarray, live: np.ndarray, running: int, launch: list[int]
+        self, sums: np.ndarray, marks: np.ndarray, live: np.ndarray, running: int, launch: list[int],
+        some_left: bool,
     ) -> list[tuple[float, int]]:
-        """Keep the accounts again, of so many running jobs. Returns when each ends, and its row, in order of starts."""
+        """Keep the accounts again, of so many running jobs. Returns when each ends, and its row, in order of starts.
+
+        Where all jobs have left (not `some_left`) nobody asks for more than when they first started.
+        """
         view = self._view
+        if not some_left:
+            self.first_start_s[:] = sums[FIRST]
+            self._running, self.gpus = live[0], {}
+            return []
+        self._as_lists(*_GIVEN)
         self.done, self.target, self._rate, self._stood = sums[:FIRST].tolist()
         self.first_start_s[:] = sums[FIRST]
         self._saved, self._worked = list(self._stood), [0.0] * len(self.done)

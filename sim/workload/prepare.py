@@ -177,9 +177,7 @@ def whole_trace(config: RunConfig) -> Trace:
     return generate(config.trace, config.jobs or DEFAULT_JOBS, config.seed, **config.read)
 
 
-def prepare(
-    config: RunConfig, cluster: ClusterSpec, whole: Whole | None = None
-) -> Workload:
+def prepare(config: RunConfig, cluster: ClusterSpec, whole: Whole | None = None) -> Workload:
     """Read the trace, bring it to the load asked for, and turn its durations into work by `config.work`.
 
     Raises
@@ -334,12 +332,13 @@ def with_models(trace: Trace, performance: Performance, reference: GpuType, seed
     """
     table = performance.table
     alone = {model for model in table.job_types if not table.needs_batch(model)} if table is not None else set()
-    bare = np.array([model in alone for model in trace.model.tolist()]) & (trace.batch_size == 0)
+    bare = np.array([model in alone for model in trace.model.tolist()] if alone else False) & (trace.batch_size == 0)
     if bare.any():
         note = f"{int(bare.sum())} jobs of measured job types have no batch size, and need none"
         trace = _noted(trace, note, batch_size=np.where(bare, 1, trace.batch_size))
     trace = _own_iterations(trace, set(table.job_types) if table is not None else set())
-    known = np.array([performance.known(model) for model in trace.model.tolist()]) & (trace.batch_size > 0)
+    is_known = {model: performance.known(model) for model in set(trace.model.tolist())}
+    known = np.array([is_known[model] for model in trace.model.tolist()]) & (trace.batch_size > 0)
     if known.all():
         return trace
     named = trace.model != ""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from traces.errors import TraceError
-from traces.offered_load import by_hash, offered_load
-from traces.stretch import DRAWS, Short, at_load, ranks, thinned
+from traces.offered_load import by_hash, hashes, offered_load
+from traces.stretch import DRAWS, Short, _first_of, at_load, ranks, thinned
 from traces.synthetic.generate import GENERATORS, generate
 from traces.synthetic.month import month
 
@@ -61,9 +63,9 @@ def test_so_many_jobs_at_a_load_are_those_of_the_smallest_hashes_of_a_stretch(jo
     rows = at_load(log, np.full(len(log), 60.0), 0.8, jobs, 5000, 4)
     assert len(rows) == jobs
     assert offered_load(log.select(rows), 60.0) == pytest.approx(0.8, rel=0.03)
-    before = [ranks(log, 4, draw)[:int(rows[-1]) + 1] for draw in range(DRAWS)]
+    before = [ranks(hashes(log.job_id, 4), draw)[:int(rows[-1]) + 1] for draw in range(DRAWS)]
     assert any(set(rows.tolist()) == set(np.argsort(rank)[:jobs].tolist()) for rank in before)
-    assert np.argsort(ranks(log, 4, 0)).tolist() == by_hash(log, 4).tolist()
+    assert np.argsort(ranks(hashes(log.job_id, 4), 0)).tolist() == by_hash(log, 4).tolist()
 
 
 def test_without_a_number_all_of_the_log_is_thinned_unless_that_is_too_many():
@@ -93,3 +95,11 @@ def test_what_is_missing_of_the_log_is_said():
     assert thinned(log, 2 * len(log), 0) == Short(longer=2.0)
     with pytest.raises(TraceError, match="one job"):
         at_load(log, np.full(len(log), 50.0), 0.7, 1, 5000, 0)
+
+
+@given(st.permutations(range(40)), st.integers(1, 20), st.lists(st.integers(1, 40), min_size=1, max_size=6))
+def test_who_is_drawn_first_of_a_growing_part_is_as_if_each_were_drawn_anew(places, jobs, lengths):
+    rank, rows, upto = np.array(places), np.arange(0), 0
+    for length in sorted({max(jobs, length) for length in lengths}):
+        rows, upto = _first_of(rank, rows, upto, length, jobs), length
+        assert rows.tolist() == sorted(np.argsort(rank[:length])[:jobs].tolist())

@@ -285,3 +285,25 @@ def test_a_copy_of_a_group_is_another_group_and_recurs_as_before():
     assert sorted(twice.recurrence) == ["", "", "r", "r", "r", "r"]
     of = dict(zip(twice.job_id, twice.group, strict=True))
     assert of["j0"] == of["j1"] == "g" and of["j0~1"] == of["j1~1"] == "g~1"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(0, 9)), min_size=1, max_size=8), st.data())
+def test_a_trace_with_columns_replaced_is_the_one_made_of_them_anew(jobs, data):
+    """Also where the order changes; what is not replaced is the same memory, unless it is sorted anew."""
+    when, gangs, spans = zip(*jobs, strict=True)
+    trace = Trace.from_columns({"job_id": [f"j{i}" for i in range(len(jobs))], "submit_s": when, "duration_s": spans,
+                                "num_gpus": gangs, "status": ["passed"] * len(jobs)})
+    given_now = {
+        "submit_s": data.draw(st.permutations(when)), "duration_s": data.draw(st.permutations(spans)),
+        "status": data.draw(st.lists(st.sampled_from(["passed", "failed"]), min_size=len(jobs), max_size=len(jobs))),
+    }
+    given_now = {name: given_now[name] for name in data.draw(st.sets(st.sampled_from(sorted(given_now))))}
+    new = trace.replace(**given_now)
+    assert new.content_hash() == Trace.from_columns(trace.said() | given_now).content_hash()
+    if "submit_s" not in given_now:
+        assert new.num_gpus is trace.num_gpus
+    with pytest.raises(TraceError, match="unknown status"):
+        trace.replace(status=["odd"] * len(jobs))
+    if len(jobs) > 1:
+        with pytest.raises(TraceError, match="duplicate job id"):
+            trace.replace(job_id=["a", "a", *trace.job_id[2:]])
