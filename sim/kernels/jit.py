@@ -7,7 +7,9 @@ and renames it, so parallel processes may share it. Where no directory can be wr
 one notice. `HETSIM_CACHE_DIR` moves the cache; `NUMBA_DISABLE_JIT=1` runs the same source as plain Python (the
 slow twin of the tests).
 
-Kernels are called with one dtype an argument (the callers see to it), so that each compiles once.
+Kernels are called from Python with one dtype an argument (the callers see to it), and take whole numbers of each other
+as int64, so that each compiles once. What a cluster, or a run, needs none of is left out by the type of an argument:
+`if len(groups) > 0` is settled as Numba compiles where groups is a tuple, and the other branch is not compiled.
 """
 
 from __future__ import annotations
@@ -17,13 +19,20 @@ import os
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.registry import CPUDispatcher
+
+LONG_S = 1.0
+"""Compiling for which a user is told what takes so long."""
 
 
 @cache
@@ -87,11 +96,53 @@ def part(function: Callable) -> Any:
     return _compiled(function, nogil=True, no_cfunc_wrapper=True, no_cpython_wrapper=True)
 
 
+class _Kernel(CPUDispatcher):
+    """Takes whole numbers as int64, whatever the caller has (int32, a literal): one compilation for all of them."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        return super().get_call_template(tuple(map(_wide, args)), kws)
+
+
+def _wide(kind: Any) -> Any:
+    """The type as which a kernel takes an argument of another kernel."""
+    kind = types.unliteral(kind)
+    return types.int64 if isinstance(kind, types.Integer) and kind.signed else kind
+
+
 def _compiled(function: Callable, **options: Any) -> Any:
-    dispatcher = numba.njit(**options)(function)
-    if hasattr(dispatcher, "_cache") and cache_directory() is not None:
-        dispatcher._cache = _Cache(function)
-    return dispatcher
+    if numba.config.DISABLE_JIT:
+        return function
+    kernel = _Kernel(py_func=function, targetoptions={"nopython": True, **options})
+    if cache_directory() is not None:
+        kernel._cache = _Cache(function)
+    return kernel
+
+
+class _Watch(event.Listener):
+    """Adds up the time for which kernels compile, and tells once, when it is long."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell, self._told, self._open, self._since_s, self._before_s = tell, False, 0, 0.0, 0.0
+
+    def on_start(self, event: Any) -> None:
+        now_s = time.monotonic()
+        if self._open == 0:
+            self._since_s = now_s
+        self._open += 1
+        if not self._told and self._before_s + now_s - self._since_s >= LONG_S:
+            self._told = True
+            self._tell()
+
+    def on_end(self, event: Any) -> None:
+        self._open -= 1
+        if self._open == 0:
+            self._before_s += time.monotonic() - self._since_s
+
+
+def told_of_compiling(tell: Callable[[], None]) -> AbstractContextManager[Any]:
+    """Have it told, once, that kernels compile, when they have for `LONG_S` (what was kept takes no time)."""
+    watched: AbstractContextManager[Any] = event.install_listener("numba:compile", _Watch(tell))
+    return watched
 
 
 def is_kept(kernel: Any) -> bool:
