@@ -54,7 +54,8 @@ def at_load(
     TraceError
         Whole jobs do not come near the load (within `FURTHEST`).
     """
-    order, demand = by_hash(trace, seed), demand_gpu_s(trace)
+    key, demand = hashes(trace.job_id, seed), demand_gpu_s(trace)
+    order = np.argsort(key, kind="stable")
     known = np.isfinite(worth)
     asked = np.stack((demand, np.where(known, demand, 0.0), np.where(known, demand * worth, 0.0)))
     if jobs is None:
@@ -76,7 +77,7 @@ def at_load(
                          todo="Ask for more jobs, or for no load.")
     near: list[tuple[float, int, np.ndarray, float]] = []
     for draw in range(DRAWS):
-        found = _of_so_many(trace, ranks(trace, seed, draw), asked, load, jobs)
+        found = _of_so_many(trace, ranks(key, draw), asked, load, jobs)
         if isinstance(found, Short):
             if draw == 0:
                 return found
@@ -88,9 +89,8 @@ def at_load(
     return _near(rows, reached, load)
 
 
-def ranks(trace: Trace, seed: int, draw: int) -> np.ndarray:
-    """Place of each job in a draw: 0 is drawn first. That of draw 0 is the order of `by_hash`."""
-    key = hashes(trace.job_id, seed)
+def ranks(key: np.ndarray, draw: int) -> np.ndarray:
+    """Place of each job in a draw, from its hash: 0 is drawn first. That of draw 0 is the order of `by_hash`."""
     if draw:  # the same bits, mixed (the last step of SplitMix64)
         key = key + np.uint64(draw * 0x9E3779B97F4A7C15 % 2**64)
         key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

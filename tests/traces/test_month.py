@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from traces.errors import TraceError
-from traces.offered_load import by_hash, offered_load
+from traces.offered_load import by_hash, hashes, offered_load
 from traces.stretch import DRAWS, Short, at_load, ranks, thinned
 from traces.synthetic.generate import GENERATORS, generate
 from traces.synthetic.month import month
@@ -61,9 +61,9 @@ def test_so_many_jobs_at_a_load_are_those_of_the_smallest_hashes_of_a_stretch(jo
     rows = at_load(log, np.full(len(log), 60.0), 0.8, jobs, 5000, 4)
     assert len(rows) == jobs
     assert offered_load(log.select(rows), 60.0) == pytest.approx(0.8, rel=0.03)
-    before = [ranks(log, 4, draw)[:int(rows[-1]) + 1] for draw in range(DRAWS)]
+    before = [ranks(hashes(log.job_id, 4), draw)[:int(rows[-1]) + 1] for draw in range(DRAWS)]
     assert any(set(rows.tolist()) == set(np.argsort(rank)[:jobs].tolist()) for rank in before)
-    assert np.argsort(ranks(log, 4, 0)).tolist() == by_hash(log, 4).tolist()
+    assert np.argsort(ranks(hashes(log.job_id, 4), 0)).tolist() == by_hash(log, 4).tolist()
 
 
 def test_without_a_number_all_of_the_log_is_thinned_unless_that_is_too_many():
