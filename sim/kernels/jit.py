@@ -105,14 +105,15 @@ class _Kernel(CPUDispatcher):
 
 def _wide(kind: Any) -> Any:
     """The type as which a kernel takes an argument of another kernel."""
-    kind = types.unliteral(kind)
-    return types.int64 if isinstance(kind, types.Integer) and kind.signed else kind
+    wide = types.unliteral(kind)
+    return types.int64 if wide in types.signed_domain else wide
 
 
 def _compiled(function: Callable, **options: Any) -> Any:
-    if numba.config.DISABLE_JIT:
+    settings: Any = numba.config
+    if settings.DISABLE_JIT:
         return function
-    kernel = _Kernel(py_func=function, targetoptions={"nopython": True, **options})
+    kernel: Any = _Kernel(py_func=function, targetoptions={"nopython": True, **options})
     if cache_directory() is not None:
         kernel._cache = _Cache(function)
     return kernel
