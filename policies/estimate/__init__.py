@@ -16,7 +16,6 @@ from __future__ import annotations
 from math import erf, exp, sqrt
 
 import numpy as np
-from scipy.optimize import brentq
 
 from sim.api import PolicyError
 from traces.errors import did_you_mean
@@ -32,6 +31,8 @@ def _exponential(mre: float, jobs: int, rng: np.random.Generator) -> np.ndarray:
 
 def lognormal_sd(mre: float) -> float:
     """s of X = exp(s z) with E|X - 1| = exp(s²/2) (2 Φ(s) - 1) = mre, which grows with s and is 10 below s = 3."""
+    from scipy.optimize import brentq  # half a second of CPU time, which few runs need
+
     return float(brentq(lambda s: exp(s * s / 2) * erf(s / sqrt(2)) - mre, 0.0, 3.0))
 
 

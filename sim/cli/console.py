@@ -132,6 +132,16 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
+def compiling(quiet: bool) -> Iterator[None]:
+    """Say once, where kernels have to be compiled and that takes a while, what takes it."""
+    from sim.kernels.jit import told_of_compiling
+
+    with told_of_compiling(lambda: None if quiet else say(
+            "compiling kernels: this takes up to a minute, once where they can be kept")):
+        yield
+
+
+@contextmanager
 def reading(path: Path) -> Iterator[None]:
     """A bar of bytes read while a file (or folder) of more than `BIG_BYTES` is read, where stderr is a terminal."""
     files = path.rglob("*") if path.is_dir() else [path]

@@ -81,8 +81,8 @@ def perf(
         raise HetsimError("nothing was asked", allowed="MODEL, --list, --config FILE or --calibrate FILE",
                           todo="For example: hetsim perf resnet50 --batch 256 --stage 4xV100")
     else:
-        from sim.api import Plan
         from sim.cli.whatif import ask, parse_stage
+        from sim.cluster.plan import Plan
 
         performance, name = _performance(
             model, calibration, measured, cluster, schedule, blocking, overlap, exchange, optimizer, beside

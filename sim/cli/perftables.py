@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from sim.cli.console import cell, new_table
 from sim.cli.options import optimizer_said
-from sim.performance.samples import uneven
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -70,6 +69,7 @@ def _how(answer: Answer) -> str:
 def stages_table(answer: Answer, performance: Performance, margin: float) -> Table:
     """Each stage: operators, GPUs, memory needed and there."""
     from sim.hardware.gputypes import gpu_type
+    from sim.performance.samples import uneven
 
     plan, devices = answer.plan, len(answer.plan.devices)
     table = new_table("stage", "operators", "GPUs", "GPU type", "tensor", "replicas", "memory needed (GiB)",

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from sim.api import Plan
 from sim.cli.whatif import ask, parse_stage
+from sim.cluster.plan import Plan
 from sim.cluster.spec import Links
 from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from sim.cli.console import cell, new_table
 from sim.cli.options import optimizer_said
 from sim.cli.perftables import gpu_types_table, models_table, tight_words, time
-from sim.performance.samples import uneven
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,6 +39,8 @@ def _saved(part: float | None) -> str:
 
 def stages_table(answer: Mapping[str, Any], margin: float) -> Table:
     """The plan, stage by stage."""
+    from sim.performance.samples import uneven
+
     plan = answer["plan"]
     many = f"{len(plan['stages'])} stages, " if len(plan["stages"]) > 1 else ""
     how = [f"{many}{plan['micro_batches']} micro-batch{'es' * (plan['micro_batches'] > 1)}"]

@@ -115,7 +115,7 @@ def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResul
 
     replay = Replay(config)
     unused = [] if quiet else _without_effect(config, replay)
-    with reserved(replay.config, force) as folder:
+    with reserved(replay.config, force) as folder, console.compiling(quiet):
         _tell(unused)
         with nullcontext() if quiet else console.reading(Path(replay.config.trace)):
             workload = replay.workload
@@ -214,7 +214,7 @@ def _about(workload: Workload, cluster: ClusterSpec) -> list[str]:
                      "holds while jobs come, and they are few for so many GPUs (--jobs)")
     if slices := int(in_sevenths(trace).sum()):
         lines.append(f"{slices:,} {SEVENTHS}")
-    return lines + [f"trace: {note}" for note in trace.provenance.notes] + _compiling()
+    return lines + [f"trace: {note}" for note in trace.provenance.notes]
 
 
 def _type_order(replay: Replay) -> list[str]:
@@ -254,15 +254,6 @@ def _calendar_loads(config: RunConfig, trace: Trace, cluster: ClusterSpec) -> li
             load = f"{asked_gpu_s / given_gpu_s:.2f}" if given_gpu_s > 0 else "without end"
             lines.append(f"load of virtual cluster {names[vc]!r} on its quota {load}, above 1: its queue grows")
     return lines
-
-
-def _compiling() -> list[str]:
-    """A word where kernels are about to be compiled, which takes a while once."""
-    from sim.kernels.jit import cache_directory
-
-    folder = cache_directory()
-    known = folder is not None and any(folder.glob("*.nbi"))
-    return [] if known else ["compiling kernels: this takes up to a minute, once where they can be kept"]
 
 
 def _tell(lines: list[str]) -> None:

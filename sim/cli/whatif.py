@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.api import Plan, Stage
+from sim.cluster.plan import Plan, Stage
 from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import GpuType, gpu_type
 from sim.performance import Iteration, Performance, PerformanceError

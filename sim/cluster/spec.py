@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -211,7 +212,10 @@ class Ledger:
         groups = np.zeros((len(sizes), max(map(len, sizes))), dtype=np.int32)
         for t, of_type in enumerate(sizes):
             groups[t, : len(of_type)] = of_type
-        self.shape = (cluster.node_first.copy(), self.node_type, cluster.node_gpus.copy(), self.gpu_node, groups)
+        self.shape: tuple[Any, ...] = (
+            cluster.node_first.copy(), self.node_type, cluster.node_gpus.copy(), self.gpu_node,
+            groups if groups.size else (),
+        )  # fmt: skip
         self.state = (self.free_milli, self.idle, self.type_idle)
 
     def take(self, gpus: np.ndarray, milli: int) -> int:

@@ -13,6 +13,7 @@ from sim.kernels.jit import jit, part
 from sim.kernels.ledger import free_share, give, give_one, take, take_one
 from sim.kernels.placement import place
 from sim.kernels.service import SERVED, SPEED, progress_of
+from sim.kernels.sorting import sort_pairs
 
 
 @jit
@@ -26,7 +27,7 @@ def admit(queue, skip, rule, gangs, vc_left, state, shape, found):
     free, _, type_idle = state
     rows, ends, out = found
     count, at = 0, 0
-    left, whole = free_share(free), np.int64(type_idle.sum())
+    left, whole = free_share(free), _total(type_idle)
     for q in range(queue.size):
         if left == 0:
             break
@@ -44,13 +45,21 @@ def admit(queue, skip, rule, gangs, vc_left, state, shape, found):
         if milli == 1000:
             whole -= need
         else:
-            whole = np.int64(type_idle.sum())
+            whole = _total(type_idle)
         vc_left[vc[row]] -= demand
         rows[count] = row
         ends[count] = end
         at = end
         count += 1
     return count
+
+
+@part
+def _total(idle):
+    total = np.int64(0)
+    for t in range(idle.size):
+        total += idle[t]
+    return total
 
 
 @part
@@ -157,14 +166,17 @@ def fill_behind(rest, running, count, rule, now_s, estimate_s, service, held, ga
     `running` are the rows that run; believed ends are now_s + what is left of `estimate_s` at the present speed (of a
     job that starts now: 1). Starts go to `behind`. Returns how many.
     """
-    rows = np.concatenate((running, found[0][:count]))
+    rows = np.empty(running.size + count, dtype=np.int32)
+    for i in range(rows.size):
+        rows[i] = running[i] if i < running.size else found[0][i - running.size]
     ends_s = np.empty(rows.size)
     for i in range(rows.size):
         left_s = estimate_s[rows[i]] - progress_of(rows[i], now_s, service)
         left_s = np.inf if np.isnan(left_s) else max(left_s, 0.0)
         speed = service[SPEED, rows[i]]
         ends_s[i] = now_s + left_s / (speed if speed > 0 else 1.0)
-    order = np.argsort(ends_s, kind="mergesort")
+    keys, order = ends_s.copy(), np.arange(rows.size, dtype=np.int32)
+    sort_pairs(keys, order)
     head = rest[0]
     promised = np.empty(gangs[0][head], dtype=np.int32)
     later_left, later = vc_left.copy(), (state[0].copy(), state[1].copy(), state[2].copy())
@@ -201,7 +213,8 @@ def _promised_anew(head, promised, gpus, milli, rule, gangs, later, shape):
         return False
     if place(rule, num_gpus[head], gpu_milli[head], worker_gpus[head], types[head], later, shape, promised, 0) < 0:
         give(gpus, milli, later, shape)
-        promised[:] = old
+        for i in range(old.size):
+            promised[i] = old[i]
         take(old, gpu_milli[head], later, shape)
         return False
     return True

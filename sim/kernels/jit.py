@@ -7,7 +7,9 @@ and renames it, so parallel processes may share it; of those that want the same 
 others wait for it. Where no directory can be written, kernels compile in memory, with one notice. `HETSIM_CACHE_DIR`
 moves the cache; `NUMBA_DISABLE_JIT=1` runs the same source as plain Python (the slow twin of the tests).
 
-Kernels are called with one dtype an argument (the callers see to it), so that each compiles once.
+Kernels are called from Python with one dtype an argument (the callers see to it), and take whole numbers of each other
+as int64, so that each compiles once. What a cluster, or a run, needs none of is left out by the type of an argument:
+`if len(groups) > 0` is settled as Numba compiles where groups is a tuple, and the other branch is not compiled.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import os
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache, wraps
@@ -24,13 +27,18 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher
 
 try:
     import fcntl
 except ImportError:  # Windows: each process compiles for itself
     fcntl = None  # type: ignore[assignment]
+
+LONG_S = 1.0
+"""Compiling for which a user is told what takes so long."""
 
 
 @cache
@@ -94,12 +102,55 @@ def part(function: Callable) -> Any:
     return _compiled(function, nogil=True, no_cfunc_wrapper=True, no_cpython_wrapper=True)
 
 
+class _Kernel(CPUDispatcher):
+    """Takes whole numbers as int64, whatever the caller has (int32, a literal): one compilation for all of them."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        return super().get_call_template(tuple(map(_wide, args)), kws)
+
+
+def _wide(kind: Any) -> Any:
+    """The type as which a kernel takes an argument of another kernel."""
+    wide = types.unliteral(kind)
+    return types.int64 if wide in types.signed_domain else wide
+
+
 def _compiled(function: Callable, **options: Any) -> Any:
-    dispatcher = numba.njit(**options)(function)
-    if hasattr(dispatcher, "_cache") and (directory := cache_directory()) is not None:
-        dispatcher._cache = _Cache(function)
-        dispatcher.compile = _in_turn(dispatcher.compile, directory / f"{_name(function)}.lock")
-    return dispatcher
+    settings: Any = numba.config
+    if settings.DISABLE_JIT:
+        return function
+    kernel: Any = _Kernel(py_func=function, targetoptions={"nopython": True, **options})
+    if (directory := cache_directory()) is not None:
+        kernel._cache = _Cache(function)
+        kernel.compile = _in_turn(kernel.compile, directory / f"{_name(function)}.lock")
+    return kernel
+
+
+class _Watch(event.Listener):
+    """Adds up the time for which kernels compile, and tells once, when it is long."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell, self._told, self._open, self._since_s, self._before_s = tell, False, 0, 0.0, 0.0
+
+    def on_start(self, event: Any) -> None:
+        now_s = time.monotonic()
+        if self._open == 0:
+            self._since_s = now_s
+        self._open += 1
+        if not self._told and self._before_s + now_s - self._since_s >= LONG_S:
+            self._told = True
+            self._tell()
+
+    def on_end(self, event: Any) -> None:
+        self._open -= 1
+        if self._open == 0:
+            self._before_s += time.monotonic() - self._since_s
+
+
+def told_of_compiling(tell: Callable[[], None]) -> AbstractContextManager[Any]:
+    """Have it told, once, that kernels compile, when they have for `LONG_S` (what was kept takes no time)."""
+    watched: AbstractContextManager[Any] = event.install_listener("numba:compile", _Watch(tell))
+    return watched
 
 
 def _in_turn(compiled: Callable, lock: Path) -> Callable:

@@ -48,9 +48,11 @@ from sim.kernels.lanejobs import (
     kept_of,
     start,
 )
+from sim.kernels.ledger import free_share
 from sim.kernels.preempt import select
 from sim.kernels.queue import remove
 from sim.kernels.rates import known_rate
+from sim.kernels.sorting import sort_pairs
 
 DUE, FINISHED, OVER, FULL, UNKNOWN, PLAIN, VAIN = range(7)
 """DUE: a decision is to be made. Else why the lane stops: all jobs have left; nothing is due up to the horizon; `out`
@@ -144,10 +146,10 @@ def _carry_out(
     decisions = out[4]
     n[DECISIONS] = i + 1
     decisions[0, i], decisions[1, i], decisions[2, i] = f[NOW], n[SIZE], n[RUNNING]
-    moves = np.zeros(n[PLACED], dtype=np.bool_)
+    moves, moved = np.zeros(n[PLACED], dtype=np.bool_), 0
     for k in range(n[PLACED]):
         moves[k] = slot_n[rows[k]] > 0
-    moved = moves.sum()
+        moved += moves[k]
     decisions[3, i], decisions[4, i] = n[PLACED], n[STOPS] + moved
     for k in range(n[STOPS] + n[PLACED] if moved else n[STOPS]):
         stop = k < n[STOPS]
@@ -230,14 +232,14 @@ def run_backfilling(
                 left, free = vc_left.copy(), (state[0].copy(), state[1].copy(), state[2].copy())
                 count = admit(waiting, False, rule, gangs, left, free, shape, found)
                 rest = waiting[count:]
-                if rest.size > 1 and free[0].max() > 0:
+                if rest.size > 1 and free_share(free[0]) > 0:
                     more = fill_behind(rest, live[0, : n[RUNNING]], count, rule, f[NOW], terms[3], service, held, gangs,
                                        left, free, shape, found, behind)  # fmt: skip
                     at = ends[count - 1] if count > 0 else 0
                     for k in range(more):
                         rows[count + k], ends[count + k] = behind[0][k], at + behind[1][k]
-                    if more:
-                        gpus[at : at + behind[1][more - 1]] = behind[2][: behind[1][more - 1]]
+                    for i in range(behind[1][more - 1] if more else 0):
+                        gpus[at + i] = behind[2][i]
                     count += more
                 n[PLACED] = count
                 if count == 0 and n[RUNNING] == 0:
@@ -287,13 +289,6 @@ def run_preemptive(
 @part
 def _by_key(running, now_s, terms, service):
     """Running rows in the order of their keys, equal ones in that of submission, and the keys."""
-    key = keys_of(running, now_s, terms, service)
-    order = np.argsort(key, kind="mergesort")
-    rows, keys = running[order], key[order]
-    for i in range(1, rows.size):
-        row, k = rows[i], i
-        while k > 0 and keys[k - 1] == keys[i] and rows[k - 1] > row:
-            rows[k] = rows[k - 1]
-            k -= 1
-        rows[k] = row
+    rows, keys = running.copy(), keys_of(running, now_s, terms, service)
+    sort_pairs(keys, rows)
     return rows, keys

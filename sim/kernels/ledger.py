@@ -4,7 +4,7 @@ What the kernels of a cluster share comes in groups, plain tuples of arrays (a n
 
 `state`     free, idle, type_idle: int32, free share of each GPU in milli, wholly free GPUs of each node, of each type
 `shape`     node_first, node_type, node_gpus, gpu_node: int32, as in `sim.cluster.spec.ClusterSpec`, but writable; and
-            groups: int32 [types, links], how many GPUs of a node each link joins (`sim.kernels.within_node`)
+            groups: int32 [types, links], how many GPUs of a node each link joins, or () (`sim.kernels.within_node`)
 `gangs`     num_gpus, gpu_milli, worker_gpus, types, vc: what each job asks for, by row
 `held`      slots, slot_at, slot_n: running job `row` has the GPUs slots[slot_at[row] : slot_at[row] + slot_n[row]]
 `found`     rows, ends, out: the answer; placed job i has the row rows[i] and the GPUs out[ends[i - 1] : ends[i]]

@@ -73,7 +73,7 @@ def fitting_node(rule, t, need, idle, node_type):
 @part
 def _whole(rule, t, need, worker, state, shape, out, start):
     idle = state[1]
-    _, node_type, node_gpus, _, _ = shape
+    _, node_type, node_gpus, _, groups = shape
     at, rest = start, need
     if rule != COUNT:
         size = 0
@@ -86,14 +86,14 @@ def _whole(rule, t, need, worker, state, shape, out, start):
                 for node in range(node_type.size):
                     full = node_gpus[node]
                     if rest >= chunk and node_type[node] == t and full - full % worker == chunk and idle[node] == full:
-                        at = take_from_node(node, chunk, worker, state, shape, out, at)
+                        at = take_from_node(node, chunk, worker, groups, state, shape, out, at)
                         rest -= chunk
             if rest == 0:
                 return at
             if rest <= size and (rest < chunk or need <= size):
                 node = fitting_node(rule, t, rest, idle, node_type)
                 if node >= 0:
-                    return take_from_node(node, rest, worker, state, shape, out, at)
+                    return take_from_node(node, rest, worker, groups, state, shape, out, at)
         _undo(start, at, 1000, state, shape, out)
         at, rest = start, need
         if rule != CONSOLIDATE:
@@ -102,13 +102,13 @@ def _whole(rule, t, need, worker, state, shape, out, start):
             for node in range(node_type.size):
                 if rest > 0 and node_type[node] == t and idle[node] == level:
                     count = min(level - level % worker, rest)
-                    at = take_from_node(node, count, worker, state, shape, out, at)
+                    at = take_from_node(node, count, worker, groups, state, shape, out, at)
                     rest -= count
     else:
         for node in range(node_type.size):
             if rest > 0 and node_type[node] == t and idle[node] > 0:
                 count = min(idle[node] - idle[node] % worker, rest)
-                at = take_from_node(node, count, worker, state, shape, out, at)
+                at = take_from_node(node, count, worker, groups, state, shape, out, at)
                 rest -= count
     if rest > 0:
         return _undo(start, at, 1000, state, shape, out)
@@ -139,6 +139,5 @@ def _shared(rule, t, need, milli, state, shape, out, start):
         take_one(g, milli, state, shape)
         out[at] = g
         at += 1
-    if groups.shape[1] > 0:
-        gather_shares(rule <= FIRST_FIT, milli, state, shape, out, start, at)
+    gather_shares(rule <= FIRST_FIT, milli, groups, state, shape, out, start, at)
     return at

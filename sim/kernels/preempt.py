@@ -11,6 +11,7 @@ import numpy as np
 from sim.kernels.jit import jit, part
 from sim.kernels.ledger import free_share, give_one, take_one
 from sim.kernels.placement import CONSOLIDATE, COUNT, fitting_node, place
+from sim.kernels.sorting import sort_numbers
 from sim.kernels.within_node import take_from_node
 
 STOPS, STAYS, MOVES = 0, 1, 2
@@ -179,9 +180,13 @@ def _same(row, held, out, at, end):
     if end - at != slot_n[row]:
         return False
     first = slot_at[row]
-    a = np.sort(slots[first : first + slot_n[row]])
-    b = np.sort(out[at:end])
-    return np.all(a == b)
+    a, b = slots[first : first + slot_n[row]].copy(), out[at:end].copy()
+    sort_numbers(a)
+    sort_numbers(b)
+    i = 0
+    while i < a.size and a[i] == b[i]:
+        i += 1
+    return i == a.size
 
 
 @part
@@ -207,8 +212,8 @@ def _place_by_force(
             if end < 0 and rule == CONSOLIDATE:
                 end = _worst_holders(need, t, run, first, held, state, state_b, shape, out, start)
         if end >= 0:
-            if worker == 1 and milli == 1000 and shape[4].shape[1] > 0:
-                _nearer(run, gpu_milli, holder, state, state_b, shape, out, start, end)
+            if worker == 1 and milli == 1000:
+                _nearer(run, gpu_milli, holder, shape[4], state, state_b, shape, out, start, end)
             break
     for s in range(start, end):
         _refresh(out[s], undecided, state, state_b, shape)
@@ -270,8 +275,10 @@ def _worst_holders(need, t, run, first, held, state, state_b, shape, out, at):
 
 
 @part
-def _nearer(run, gpu_milli, holder, state, state_b, shape, out, start, end):
+def _nearer(run, gpu_milli, holder, groups, state, state_b, shape, out, start, end):
     """Take other GPUs of the same nodes where nearer links join them: free ones, or of jobs that lose some already."""
+    if len(groups) == 0:
+        return
     free, idle, type_idle = state
     _, _, _, gpu_node, _ = shape
     loses = np.zeros(run.size, dtype=np.bool_)
@@ -293,7 +300,7 @@ def _nearer(run, gpu_milli, holder, state, state_b, shape, out, start, end):
             if gpu_node[out[k]] == node:  # those of the node together
                 out[at + count], out[k] = out[k], out[at + count]
                 count += 1
-        at = take_from_node(node, count, 1, (open_, idle, type_idle), shape, out, at)
+        at = take_from_node(node, count, 1, groups, (open_, idle, type_idle), shape, out, at)
     for k in range(start, end):
         free[out[k]] -= 1000
 

@@ -11,27 +11,35 @@ from __future__ import annotations
 import numpy as np
 
 from sim.kernels.jit import jit, part
+from sim.kernels.sorting import sort_numbers
 
 
 @part
 def _layout(gpus, rack, shape):
     """GPUs on each node, most first, and how many racks they lie in (one node: 1)."""
     gpu_node = shape[3]
+    counts = np.zeros(gpus.size, dtype=np.int32)
     if gpus.size == 1:
-        return np.ones(1, dtype=np.int32), 1
-    nodes = np.empty(gpus.size, dtype=np.int32)
+        counts[0] = 1
+        return counts, 1
+    nodes, racks = np.empty(gpus.size, dtype=np.int32), np.empty(gpus.size, dtype=np.int32)
     for i in range(gpus.size):
         nodes[i] = gpu_node[gpus[i]]
-    nodes.sort()
-    counts, racks = np.zeros(gpus.size, dtype=np.int32), np.empty(gpus.size, dtype=np.int32)
+    sort_numbers(nodes)
     k = 0
     for i in range(nodes.size):
         if i > 0 and nodes[i] != nodes[i - 1]:
             k += 1
-        counts[k] += 1
+        counts[k] -= 1  # below zero until they are sorted: most first
         racks[k] = rack[nodes[i]]
-    counts, racks = np.sort(counts[: k + 1])[::-1].copy(), np.sort(racks[: k + 1])
-    return counts, 1 + np.count_nonzero(racks[1:] != racks[:-1])
+    counts, racks = counts[: k + 1], racks[: k + 1]
+    sort_numbers(counts)
+    sort_numbers(racks)
+    different = 1
+    for i in range(counts.size):
+        counts[i] = -counts[i]
+        different += i > 0 and racks[i] != racks[i - 1]
+    return counts, different
 
 
 @part
@@ -79,6 +87,7 @@ def learn_rate(row, gpus, rate, known, shape):
     table[_place_of(kind[row], gpu_type, racks, counts, known)] = e
     entries[e, 0], entries[e, 1], entries[e, 2] = kind[row], gpu_type, racks
     entries[e, 3], entries[e, 4] = counts.size, at
-    pool[at : at + counts.size] = counts
+    for i in range(counts.size):
+        pool[at + i] = counts[i]
     rates[e] = rate
     used[0], used[1] = e + 1, at + counts.size

@@ -1,8 +1,8 @@
 """Which free GPUs of a node a gang takes: those that the nearest link joins.
 
 Row t of `groups` (the last of `shape`) holds how many GPUs of a node each faster link of type t joins, from near to far
-(`Links.groups`; 0: no more; no columns: all GPUs of a node are joined alike). A group of n holds the GPUs 0 to n - 1 of
-the node, n to 2n - 1, and so on. The rules, in order:
+(`Links.groups`; 0: no more). A group of n holds the GPUs 0 to n - 1 of the node, n to 2n - 1, and so on. Where all GPUs
+of each node are joined alike, `groups` is (): of another type, so that none of this is compiled. The rules, in order:
 
 1. The gang's own link: the nearest group that holds all that it takes on the node, else the node.
 2. In it the link of its workers: each in a group as near as can be for all of them.
@@ -20,13 +20,14 @@ from sim.kernels.ledger import give_one, take_one
 
 
 @part
-def take_from_node(node, count, worker, state, shape, out, at):
+def take_from_node(node, count, worker, groups, state, shape, out, at):
     """Take `count` idle GPUs of a node, `worker` of which belong together, workers one after the other."""
-    node_first, node_type, _, _, groups = shape
-    if groups.shape[1] > 0 and groups[node_type[node], 0] > 0:
+    node_first, node_type = shape[0], shape[1]
+    if len(groups) > 0:
         level = _levels(groups[node_type[node]])
-        first, past = np.int64(node_first[node]), np.int64(node_first[node + 1])
-        return _take_near(np.int64(node), first, past, level, np.int64(count), np.int64(worker), state, shape, out, at)
+        if level > 0:
+            first, past = node_first[node], node_first[node + 1]
+            return _take_near(node, first, past, level, count, worker, state, shape, out, at)
     free, g = state[0], node_first[node]
     while count > 0:
         if free[g] == 1000:
@@ -39,14 +40,16 @@ def take_from_node(node, count, worker, state, shape, out, at):
 
 
 @part
-def gather_shares(first_gpu, milli, state, shape, out, start, end):
+def gather_shares(first_gpu, milli, groups, state, shape, out, start, end):
     """Put the slots out[start:end], shares of GPUs by a rule, on each node where the nearest link joins them.
 
     In the group that nearest() finds the rule is that of all slots: the first GPU that has the share (`first_gpu`), or
     the fullest. A single slot stays on its GPU, but one that found no broken GPU breaks none of a whole group.
     """
+    if len(groups) == 0:
+        return
     free = state[0]
-    node_first, node_type, _, gpu_node, groups = shape
+    node_first, node_type, _, gpu_node, _ = shape
     for i in range(start, end):
         node, slots, seen = gpu_node[out[i]], 0, False
         for k in range(start, end):

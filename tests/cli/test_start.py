@@ -1,0 +1,40 @@
+"""What a command may not import: each of these costs a tenth of a second or more, at every start."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.test_processes import JOBS, python
+
+LATE = ("scipy.optimize", "scipy.stats", "scipy.sparse", "scipy.interpolate", "matplotlib", "networkx", "sklearn",
+        "pyarrow.dataset", "onnx", "dask", "distributed", "torch", "analysis.figures", "analysis.report")  # fmt: skip
+ARRAYS = ("numpy", "pandas", "pyarrow", "numba", "simpy", "scipy", "sim.performance", "sim.engine")
+REPLAY = ["run", "--policy", "fifo", "--trace", "jobs.csv", "--cluster", "v100:2", "--out", "out"]
+ASK = """
+import json, sys
+from sim.__main__ import main
+sys.argv = ["hetsim", *json.loads(sys.argv[1])]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(("command", "late"), [
+    (["--help"], (*ARRAYS, *LATE)),
+    (["run", "--help"], (*ARRAYS, *LATE)),
+    (["--version"], (*ARRAYS, *LATE)),
+    (["perf", "resnet50"], ("pandas", "pyarrow", "simpy", "analysis", *LATE)),
+    (REPLAY, LATE),
+])  # fmt: skip
+def test_what_a_command_does_not_need_it_does_not_import(tmp_path, command, late):
+    (tmp_path / "jobs.csv").write_text(JOBS)
+    done = python("-c", ASK, json.dumps(command), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    imported = json.loads(done.stdout.splitlines()[-1])
+    assert "sim.cli" in imported
+    assert [name for name in late if name in imported] == []
