@@ -8,7 +8,7 @@ from dataclasses import replace
 from policies.recommend.methods import method
 from policies.recommend.request.fleet import Fleet
 from policies.recommend.request.objective import ranked
-from policies.recommend.request.request import Recommendation, Request, Space, by_counts
+from policies.recommend.request.request import Recommendation, Request, Space
 from policies.recommend.searching.nofit import leanest, nothing_fits
 from sim.performance import GpuType, Performance
 
@@ -73,9 +73,9 @@ class Planner:
 
     def _front(self, request: Request) -> tuple[Recommendation, ...]:
         methods = [method("data-parallel")] if request.measured else self._methods
-        front = by_counts(request.judged(plan for one in methods for plan in one.propose(request)))
+        front = request.front(plan for one in methods for plan in one.propose(request))
         if not front and not request.measured and (near := leanest(request)) is not None:
-            front = by_counts(request.judged([near.plan]))
+            front = request.front([near.plan])
         if not front:
             raise nothing_fits(request)
         return front
