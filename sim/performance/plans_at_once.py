@@ -16,6 +16,7 @@ import numpy as np
 
 from sim.cluster.plan import Plan
 from sim.cluster.spec import ClusterSpec
+from sim.hardware.gputypes import GpuType
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from sim.performance.iteration import schedule_ends_s
 from sim.performance.memory import in_flight, stage_memory
@@ -46,6 +47,7 @@ class PlansAtOnce:
         self._performance, self._model, self._batch_size = performance, model, batch_size
         self._cluster, self._gpus_of_type = cluster, gpus_of_type
         self._types = {gpu.name: gpu for gpu in cluster.types}
+        self._places: dict[tuple[str, int, int], tuple[GpuType, tuple[int, ...], tuple[int, ...]]] = {}
         self._sites: dict[tuple, Sites] = {}
         self._times: dict[tuple[int, int, str, float], tuple[float, float]] = {}
         self._steps: dict[tuple[int, int, str], float] = {}
@@ -237,6 +239,16 @@ class PlansAtOnce:
             found = self._sites[key] = self._placed(plan)
         return found
 
+    def _where(self, name: str, begin: int, count: int) -> tuple[GpuType, tuple[int, ...], tuple[int, ...]]:
+        """Type, nodes and racks of so many GPUs of a type from the begin-th one on."""
+        key = name, begin, count
+        found = self._places.get(key)
+        if found is None:
+            nodes = self._cluster.gpu_node[self._gpus_of_type[name][begin : begin + count]]
+            racks = self._cluster.node_rack[nodes]
+            found = self._places[key] = self._types[name], tuple(nodes.tolist()), tuple(racks.tolist())
+        return found
+
     def _placed(self, plan: Plan) -> Sites:
         parts, links = plan.parts, self._performance.links
         begins = iter(places_taken(parts))
@@ -248,10 +260,8 @@ class PlansAtOnce:
             own = []
             for part in stage.all_parts:
                 begin = next(begins)
-                gpus = self._gpus_of_type[part.gpu_type][begin : begin + part.gpus]
-                nodes = self._cluster.gpu_node[gpus]
-                racks = tuple(self._cluster.node_rack[nodes].tolist())
-                own.append(StageGpus(self._types[part.gpu_type], tuple(nodes.tolist()), racks, share=part.share))
+                gpu, nodes, racks = self._where(part.gpu_type, begin, part.gpus)
+                own.append(StageGpus(gpu, nodes, racks, share=part.share))
             nodes_of = tuple(node for one in own for node in one.nodes)
             racks_of = tuple(rack for one in own for rack in one.racks)
             sites.append(StageGpus(own[0].gpu, nodes_of, racks_of, parts=tuple(own)) if stage.parts else own[0])

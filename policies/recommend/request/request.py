@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from sim.kernels.dominance import first_of_fronts
 from sim.performance import Performance, PerformanceError
 from sim.performance.plans_at_once import PlansAtOnce
 
+T = TypeVar("T")
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 PLANNED = ("", "1f1b", "gpipe", "async")
 """Schedules; '' is that of the performance model."""
@@ -109,6 +111,8 @@ class Request:
     seed: int = 0
     seconds: float = 10.0
     _judged: dict[Plan, Recommendation | None] = field(default_factory=dict, repr=False)
+    _shared: dict[tuple, Any] = field(default_factory=dict, repr=False)
+    """Of `once`; a planner gives all its requests the same."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str):
@@ -134,6 +138,18 @@ class Request:
     def measured(self) -> bool:
         """Whether the model is known by measured rates only: it has no operators, so no stages."""
         return self.performance.undivided(self.model)
+
+    def once(self, what: tuple, make: Callable[[], T]) -> T:
+        """What `make` gives, worked out once for all requests for the same job on the same fleet that share it.
+
+        Parameters
+        ----------
+        what : all else that it depends on.
+        """
+        key = (self.performance, self.fleet, self.model, self.batch_size, *what)
+        if key not in self._shared:
+            self._shared[key] = make()
+        return cast(T, self._shared[key])
 
     def truth(self, plan: Plan) -> Recommendation | None:
         """What a plan brings by `Performance.plan` on the empty fleet, or None: it does not fit, or needs more GPUs.
@@ -186,8 +202,8 @@ class Request:
 
     def _front_at_once(self, plans: Sequence[Plan]) -> tuple[Recommendation, ...] | None:
         """The same by `PlansAtOnce`; None where one by one is the only way, or has more to say of what is wrong."""
-        fleet = self.fleet
-        together = PlansAtOnce(self.performance, self.model, self.batch_size, fleet.spec, fleet.gpus_of_type)
+        fleet, job = self.fleet, (self.performance, self.model, self.batch_size)
+        together = self.once(("at once",), lambda: PlansAtOnce(*job, fleet.spec, fleet.gpus_of_type))
         if not together.serves or not all(map(together.takes, plans)):
             return None
         columns = list(fleet.present)

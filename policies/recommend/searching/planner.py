@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from policies.recommend.methods import method
 from policies.recommend.request.fleet import Fleet
@@ -36,12 +37,13 @@ class Planner:
         self.performance, self.space = performance, space or Space()
         self.fleet = Fleet(performance, types, counts, node_gpus)
         self._methods = [method(name) for name in methods]
+        self._shared: dict[tuple, Any] = {}
         self._fronts: dict[tuple[str, int, int, bool], tuple[Recommendation, ...]] = {}
 
     def request(self, model: str, batch_size: int, max_gpus: int, *, single_type: bool = False) -> Request:
         """The request for one job on the whole fleet."""
         space = replace(self.space, single_type=single_type or self.space.single_type)
-        return Request(self.performance, model, batch_size, self.fleet, max_gpus, space)
+        return Request(self.performance, model, batch_size, self.fleet, max_gpus, space, _shared=self._shared)
 
     def front(
         self, model: str, batch_size: int, max_gpus: int, *, single_type: bool = False
