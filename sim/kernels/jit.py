@@ -13,7 +13,6 @@ Kernels are called with one dtype an argument (the callers see to it), so that e
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import sys
 import tempfile
@@ -25,6 +24,8 @@ from typing import Any
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
+from sim.kernels.cache_folder import cache_root
+
 
 @cache
 def cache_directory() -> Path | None:
@@ -32,10 +33,8 @@ def cache_directory() -> Path | None:
     digest = hashlib.sha256(f"{numba.__version__} {platform.python_version()} {platform.machine()}".encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    root = os.environ.get("HETSIM_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
     try:
-        base = Path(root) if root else Path.home() / ".cache"
-        directory = base / "hetsim" / f"kernels-{digest.hexdigest()[:16]}"
+        directory = cache_root() / f"kernels-{digest.hexdigest()[:16]}"
         directory.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=directory).close()
     except (OSError, RuntimeError) as error:
