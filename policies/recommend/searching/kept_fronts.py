@@ -134,6 +134,7 @@ def _recommendation(
     stages: list, micro_batches: int, plan_s: float, memory_gib: list, schedule: str, chunks: int, recompute: bool,
     zero: int, order: list, iteration_s: float, usd: float, counts: list,
 ) -> Recommendation:  # fmt: skip
-    cut = tuple(Stage(*stage, tuple(Part(*part) for part in parts)) for *stage, parts in stages)
+    cut = tuple(Stage(first, last, name, gpus, tensor, tuple(Part(*part) for part in parts))
+                for first, last, name, gpus, tensor, parts in stages)  # fmt: skip
     how = micro_batches, plan_s, tuple(memory_gib), schedule, chunks, recompute, zero, tuple(order)
     return Recommendation(Plan(cut, *how), iteration_s, usd, tuple(counts))
