@@ -17,7 +17,7 @@ from pathlib import Path
 from analysis.metrics import summary
 from analysis.run import load_run
 from policies.registry import find, names
-from sim.engine.simulate import code_hash
+from sim.kernels.cache_folder import code_hash
 
 CONFIG = Path(__file__).with_name("all-policies.toml")
 HEAD = (

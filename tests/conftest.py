@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 #: slow machine that is busy with something else.
 PATIENCE_S = 1800.0
 
+# Each test works out what it looks at: none is answered by an earlier one's, or an earlier session's, kept fronts.
+os.environ["HETSIM_KEEP_FRONTS"] = "0"
+
 # No law is decided by a clock: neither how long an example takes nor how long it takes to draw one.
 TOO_SLOW = [HealthCheck.too_slow]
 #: The same for laws whose examples write into one folder of a fixture, each over the last one's files.

@@ -111,7 +111,7 @@ class PerfExperiment(Experiment):
         self.asked = load_experiment(path)
 
     def inputs(self) -> list[str]:
-        from sim.engine.simulate import code_hash
+        from sim.kernels.cache_folder import code_hash
 
         return [code_hash(), self.path.read_text("utf-8-sig")]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import platform
 import resource
 import sys
@@ -26,6 +25,7 @@ from sim.cluster.timetable import make_timetable
 from sim.engine.engine import Engine
 from sim.engine.outcome import described
 from sim.engine.viewsetup import make_view, tenants_of, virtual_clusters
+from sim.kernels.cache_folder import code_hash
 from sim.results import schema
 from sim.results.recorder import Recorder, jobs_table, nodes_table, write_run
 from sim.settings.config import EngineConfig
@@ -209,14 +209,3 @@ def versions() -> Mapping[str, str]:
     packages = ("numpy", "numba", "pyarrow", "simpy")
     return MappingProxyType({"hetsim": version("hetsim"), "python": platform.python_version(),
                              **{name: version(name) for name in packages}})
-
-
-@cache
-def code_hash() -> str:
-    """SHA-256 (first 16 digits) of our own sources: says whether two runs had the same code."""
-    digest = hashlib.sha256()
-    root = Path(__file__).resolve().parents[2]
-    for package in ("sim", "policies", "traces"):
-        for source in sorted((root / package).rglob("*.py")) + sorted((root / package).rglob("*.toml")):
-            digest.update(source.relative_to(root).as_posix().encode() + b"\0" + source.read_bytes())
-    return digest.hexdigest()[:16]

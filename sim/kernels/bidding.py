@@ -61,6 +61,28 @@ def clear(
 
 
 @jit
+def classes_that_fit(counts: np.ndarray, first: np.ndarray, free_gpus: np.ndarray) -> np.ndarray:
+    """Whether one plan of each class, at least, takes no more GPUs of any type than are free: bool [C].
+
+    Parameters
+    ----------
+    counts : float64 [P, T]. first : int64 [C + 1]. free_gpus : int64 [T].
+    """
+    found = np.zeros(len(first) - 1, dtype=np.bool_)
+    for c in range(len(found)):
+        for p in range(first[c], first[c + 1]):
+            fits = True
+            for t in range(counts.shape[1]):
+                if counts[p, t] > free_gpus[t]:
+                    fits = False
+                    break
+            if fits:
+                found[c] = True
+                break
+    return found
+
+
+@jit
 def first_move(
     plan: np.ndarray, owner: np.ndarray, stretch_s: np.ndarray, free_gpus: np.ndarray, quota: np.ndarray,
     counts: np.ndarray, iteration_s: np.ndarray, first: np.ndarray, cost: np.ndarray, overhead_s: float,

@@ -15,7 +15,6 @@ as int64, so that each compiles once. What a cluster, or a run, needs none of is
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import sys
 import tempfile
@@ -32,6 +31,8 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
+from sim.kernels.cache_folder import cache_root
+
 try:
     import fcntl
 except ImportError:  # Windows: each process compiles for itself
@@ -47,10 +48,8 @@ def cache_directory() -> Path | None:
     digest = hashlib.sha256(f"{numba.__version__} {platform.python_version()} {platform.machine()}".encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    root = os.environ.get("HETSIM_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
     try:
-        base = Path(root) if root else Path.home() / ".cache"
-        directory = base / "hetsim" / f"kernels-{digest.hexdigest()[:16]}"
+        directory = cache_root() / f"kernels-{digest.hexdigest()[:16]}"
         directory.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=directory).close()
     except (OSError, RuntimeError) as error:

@@ -89,6 +89,10 @@ def hopeless(
     low_sum: np.ndarray, low_max: np.ndarray, beat: np.ndarray,
 ) -> bool:
     """Whether no completion of a suffix that starts at block k can beat what is known (but for rounding)."""
+    # With more units bounds fall, and so does what must be beaten: most are turned away by the ends of both.
+    least = time_sum + low_sum[k, rest] + (m - 1) * max(time_max, low_max[k, rest])
+    if least * (1 - 1e-12) > beat[v, 0]:
+        return True
     for w in range(rest + 1):
         if low_sum[k, w] == np.inf:
             continue
@@ -212,8 +216,21 @@ def partition(
                     return best, stages, plan
 
     # A stage i..k-1 put in front of each suffix that starts at block k.
+    # What a stage that ends before k costs and holds, by its first block i; and the least, over all i, that it brings
+    # to the sum and the maximum with all that is before it, where so many units are left.
+    cost_i, hold_i = np.empty((types, sizes, blocks)), np.empty((types, sizes, blocks), dtype=np.int64)
+    add_sum, add_max = np.empty((types, sizes, total + 1)), np.empty((types, sizes, total + 1))
     for k in range(blocks - 1, 0, -1):
         beat = slack * to_beat(known, step, total)
+        add_sum[:], add_max[:] = np.inf, np.inf
+        for t in range(types):
+            for q in range(sizes):
+                for i in range(k):
+                    c = cost[i, k - 1, t, q]
+                    cost_i[t, q, i], hold_i[t, q, i] = c, hold[i, k - 1, t, q]
+                    for w in range(total + 1):
+                        add_sum[t, q, w] = min(add_sum[t, q, w], c + low_sum[i, w])
+                        add_max[t, q, w] = min(add_max[t, q, w], max(c, low_max[i, w]))
         for layer in range(layers):
             above = min(layer + 1, layers - 1)
             for v in range(count_v):
@@ -225,13 +242,18 @@ def partition(
                                 u = step[v, t, q]
                                 if u < 0:
                                     continue
+                                x, rest = border[k, t, t_next], total - used[u]
+                                # By twice the rounding: where none of the stages can do, none is looked at.
+                                least = sums[state, p] + x + add_sum[t, q, rest]
+                                least += (m - 1) * max(maxs[state, p], add_max[t, q, rest])
+                                if least * (1 - 2e-12) > beat[u, 0]:
+                                    continue
                                 for i in range(k - 1, -1, -1):
-                                    if cost[i, k - 1, t, q] == np.inf or hold[i, k - 1, t, q] <= above:
+                                    c = cost_i[t, q, i]
+                                    if c == np.inf or hold_i[t, q, i] <= above:
                                         continue
-                                    c, x = cost[i, k - 1, t, q], border[k, t, t_next]
                                     new_sum = sums[state, p] + c + x
                                     new_max = max(maxs[state, p], c, x / 2)
-                                    rest = total - used[u]
                                     if hopeless(new_sum, new_max, i, u, rest, m, low_sum, low_max, beat):
                                         continue
                                     if i == 0:

@@ -60,11 +60,11 @@ def transfer_s(num_bytes: float, sender: StageGpus, receiver: StageGpus, links: 
     latency. The links within a node are those of the slower of the two types; where GPUs of a node are not joined
     alike, all pieces of a GPU go over the slowest link class that one of them needs.
     """
-    return max(latency_s + share * num_bytes / rate for rate, latency_s, share in _busiest(sender, receiver, links))
+    return max(latency_s + share * num_bytes / rate for rate, latency_s, share in busiest(sender, receiver, links))
 
 
 @lru_cache(maxsize=65536)
-def _busiest(sender: StageGpus, receiver: StageGpus, links: Links) -> tuple[tuple[float, float, float], ...]:
+def busiest(sender: StageGpus, receiver: StageGpus, links: Links) -> tuple[tuple[float, float, float], ...]:
     """Of each kind of link: bytes/s, latency (s), and the most that one of them carries, of the whole message."""
     load: defaultdict[tuple[str, int, int], float] = defaultdict(float)
     near: dict[tuple[str, int, int], tuple[float, float]] = {}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from sim.cluster.plan import Plan
+from sim.cluster.plan import Part, Plan
 from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import GpuType
 from sim.performance.graph import PerformanceError
@@ -108,13 +108,18 @@ def in_stage_order(plan: Plan, gpus_of_type: Mapping[str, np.ndarray]) -> np.nda
     first: sizes are powers of two, so that whole stages fill whole nodes where they can.
     """
     parts = plan.parts
-    gpus: list[np.ndarray] = [np.empty(0, dtype=np.int32)] * len(parts)
-    at = dict.fromkeys(gpus_of_type, 0)
-    for p in sorted(range(len(parts)), key=lambda p: -parts[p].gpus):
-        name, n = parts[p].gpu_type, parts[p].gpus
-        gpus[p] = gpus_of_type[name][at[name] : at[name] + n]
-        at[name] += n
+    gpus = [gpus_of_type[part.gpu_type][begin : begin + part.gpus]
+            for part, begin in zip(parts, places_taken(parts), strict=True)]  # fmt: skip
     return np.concatenate(gpus).astype(np.int32)
+
+
+def places_taken(parts: Sequence[Part]) -> list[int]:
+    """Where the GPUs of each part begin among those of its type: the largest first, of equal ones the first."""
+    begins, at = [0] * len(parts), dict.fromkeys([part.gpu_type for part in parts], 0)
+    for p in sorted(range(len(parts)), key=lambda p: -parts[p].gpus):
+        begins[p] = at[parts[p].gpu_type]
+        at[parts[p].gpu_type] += parts[p].gpus
+    return begins
 
 
 def stages_on(plan: Plan, model: str, gpus: np.ndarray, cluster: ClusterSpec, places: Places) -> list[StageGpus]:

@@ -183,7 +183,8 @@ def test_an_edited_helper_is_seen_though_its_caller_was_cached(folder):
     kernels.mkdir(parents=True)
     for path in (folder / "sim" / "__init__.py", kernels / "__init__.py"):
         path.write_text("")
-    shutil.copy(ROOT / "sim/kernels/jit.py", kernels)
+    for name in ("jit.py", "cache_folder.py"):
+        shutil.copy(ROOT / "sim/kernels" / name, kernels)
     (kernels / "caller.py").write_text(
         "from sim.kernels.helper import helper\nfrom sim.kernels.jit import jit\n\n\n"
         "@jit\ndef caller(x):\n    return helper(x)\n"

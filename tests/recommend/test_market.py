@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from policies.recommend.market.classes import JobClass
 from policies.recommend.market.gpu_prices import CAP, Market
 from sim.hardware.gputypes import gpu_type
-from sim.kernels.bidding import clear, costs_per_s, first_move
+from sim.kernels.bidding import classes_that_fit, clear, costs_per_s, first_move
 
 V100, P100, T4 = (gpu_type(name) for name in ("V100", "P100", "T4"))
 ONE = np.ones(1)
@@ -211,3 +212,16 @@ def test_a_waiting_job_that_needs_nearly_all_of_a_type_does_not_keep_all_others_
     for _ in range(200):  # while it runs it is counted: the others go where it is not
         market.update(running=np.array([1, 4]), waiting=np.array([0, 0]))
     assert market.price[0] > market.floor[0] and market.costs(small).argmin() == 1
+
+
+@given(st.data())
+def test_a_class_fits_where_one_of_its_plans_does(data):
+    """Against the comparison of all plans with what is free, class by class."""
+    sizes = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=5))
+    first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    plan = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=2, max_size=2)
+    counts = np.array(data.draw(st.lists(plan, min_size=sum(sizes), max_size=sum(sizes)))).reshape(-1, 2)
+    free = np.array(data.draw(st.lists(st.integers(0, 2), min_size=2, max_size=2)))
+    fits = (counts <= free).all(axis=1)
+    wanted = [bool(fits[a:b].any()) for a, b in pairwise(first.tolist())]
+    assert classes_that_fit(counts, first, free).tolist() == wanted

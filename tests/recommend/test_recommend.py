@@ -215,6 +215,19 @@ def test_undominated_keeps_one_of_equals():
     assert kept.tolist() == [True, False, True, False, True]
 
 
+@given(st.lists(st.tuples(st.tuples(*[st.integers(0, 3)] * 3), st.sampled_from([1.0, 2.0, 3.0, np.inf])), max_size=12))
+def test_undominated_by_its_definition(pairs):
+    """Each against each: as few of each type and as fast beats; the first of equals stays; inf never does."""
+    def beats(u, v):
+        (few, fast), (many, slow) = pairs[u], pairs[v]
+        as_good = all(a <= b for a, b in zip(few, many, strict=True)) and fast <= slow
+        return as_good and (pairs[u] != pairs[v] or u < v)
+
+    vectors = np.array([vector for vector, _ in pairs], dtype=np.int64).reshape(-1, 3)
+    wanted = [t < np.inf and not any(beats(u, v) for u in range(len(pairs))) for v, (_, t) in enumerate(pairs)]
+    assert undominated(vectors, np.array([t for _, t in pairs])).tolist() == wanted
+
+
 def test_a_gang_that_units_do_not_reach_is_still_tried_whole():
     """Nine GPUs are counted in twos, but data parallelism over all nine is among the plans."""
     planner = Planner(PERFORMANCE, [V100], [64])

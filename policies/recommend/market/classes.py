@@ -109,5 +109,5 @@ class Classes:
             assert performance is not None
             counts = [int(n) if mask >> t & 1 else 0 for t, n in enumerate(spec.gpus_by_type())]
             sizes = [int(spec.node_gpus[spec.node_type == t].max(initial=1)) for t in range(len(spec.types))]
-            self._planners[mask] = Planner(performance, spec.types, counts, sizes, methods=self._methods)
+            self._planners[mask] = Planner(performance, spec.types, counts, sizes, methods=self._methods, keep=True)
         return self._planners[mask]

@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from policies.recommend.market.classes import JobClass
-from sim.kernels.bidding import clear, costs_per_s, first_move
+from sim.kernels.bidding import classes_that_fit, clear, costs_per_s, first_move
 from sim.performance import GpuType
 
 RATE = 0.3
@@ -89,8 +89,7 @@ class Market:
 
     def fits(self, free: np.ndarray) -> np.ndarray:
         """Whether one plan of each class, at least, fits what is free: bool [classes]."""
-        so_far = np.concatenate(([0], np.cumsum((self.counts <= free).all(axis=1))))
-        return np.asarray(so_far[self.first[1:]] > so_far[self.first[:-1]])
+        return np.asarray(classes_that_fit(self.counts, self.first, free.astype(np.int64)))
 
     def first_move(
         self, plan: np.ndarray, number: np.ndarray, stretch_s: np.ndarray, free: np.ndarray, quota: np.ndarray,

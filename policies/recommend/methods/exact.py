@@ -52,8 +52,13 @@ def propose(request: Request) -> Iterator[Plan]:
     present = request.fleet.present
     for t in present:
         for alone in scales(request, [t]):
-            yield from candidates(alone)
+            yield from _candidates(request, [t], alone)
         yield from whole_gang(problem(request, [t]))
     if not request.space.single_type and len(present) > 1 and request.budget > 1:
         for together in scales(request, present):
-            yield from candidates(together)
+            yield from _candidates(request, present, together)
+
+
+def _candidates(request: Request, members: Sequence[int], one: Problem) -> list[Plan]:
+    """`candidates`, once for all budgets of a job that come to the same problem in fine units."""
+    return request.once(("candidates", tuple(members), one.budget), lambda: candidates(one))

@@ -45,6 +45,7 @@ class Fleet:
     Attributes
     ----------
     spec : ClusterSpec of the types that are there.
+    gpus_of_type : int32 arrays, the GPUs of `spec` that are of each type that is there, by its name.
     present : indices of the types of which there is a GPU.
 
     Raises
@@ -67,11 +68,11 @@ class Fleet:
         self.names = tuple(gpu.name for gpu in self.types)
         self.present = tuple(t for t, count in enumerate(self.counts) if count > 0)
         self._check()
-        self.spec, self._gpus = self._full_nodes(performance)
+        self.spec, self.gpus_of_type = self._full_nodes(performance)
 
     def gpus(self, plan: Plan) -> np.ndarray:
         """GPUs of `spec` for a plan, in stage order: int32. The plan uses no more of a type than there are."""
-        return in_stage_order(plan, self._gpus)
+        return in_stage_order(plan, self.gpus_of_type)
 
     def usd_per_h(self, counts: Sequence[int]) -> float:
         """Price of so many GPUs of each type, NaN where one that is used has none."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -14,8 +15,11 @@ from policies.recommend.request.fleet import Fleet, whole
 from policies.recommend.request.recommend_error import RecommendError
 from policies.recommend.request.stage_gpus import counts_of
 from sim.api import Plan
+from sim.kernels.dominance import first_of_fronts
 from sim.performance import Performance, PerformanceError
+from sim.performance.plans_at_once import PlansAtOnce
 
+T = TypeVar("T")
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 PLANNED = ("", "1f1b", "gpipe", "async")
 """Schedules; '' is that of the performance model."""
@@ -107,6 +111,8 @@ class Request:
     seed: int = 0
     seconds: float = 10.0
     _judged: dict[Plan, Recommendation | None] = field(default_factory=dict, repr=False)
+    _shared: dict[tuple, Any] = field(default_factory=dict, repr=False)
+    """Of `once`; a planner gives all its requests the same."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str):
@@ -132,6 +138,18 @@ class Request:
     def measured(self) -> bool:
         """Whether the model is known by measured rates only: it has no operators, so no stages."""
         return self.performance.undivided(self.model)
+
+    def once(self, what: tuple, make: Callable[[], T]) -> T:
+        """What `make` gives, worked out once for all requests for the same job on the same fleet that share it.
+
+        Parameters
+        ----------
+        what : all else that it depends on.
+        """
+        key = (self.performance, self.fleet, self.model, self.batch_size, *what)
+        if key not in self._shared:
+            self._shared[key] = make()
+        return cast(T, self._shared[key])
 
     def truth(self, plan: Plan) -> Recommendation | None:
         """What a plan brings by `Performance.plan` on the empty fleet, or None: it does not fit, or needs more GPUs.
@@ -176,17 +194,44 @@ class Request:
         found = [r for r in map(self.truth, plans) if r is not None]
         return sorted(found, key=lambda r: (r.iteration_s, sum(r.counts), r.counts, len(r.plan.stages)))
 
+    def front(self, plans: Iterable[Plan]) -> tuple[Recommendation, ...]:
+        """`by_counts` of the plans' truth. Plain plans are judged all at once, and only what is kept is spelt out."""
+        plans = list(plans)
+        found = self._front_at_once(plans)
+        return by_counts(self.judged(plans)) if found is None else found
+
+    def _front_at_once(self, plans: Sequence[Plan]) -> tuple[Recommendation, ...] | None:
+        """The same by `PlansAtOnce`; None where one by one is the only way, or has more to say of what is wrong."""
+        fleet, job = self.fleet, (self.performance, self.model, self.batch_size)
+        together = self.once(("at once",), lambda: PlansAtOnce(*job, fleet.spec, fleet.gpus_of_type))
+        if not together.serves or not all(map(together.takes, plans)):
+            return None
+        columns = list(fleet.present)
+        used = np.zeros((len(plans), len(fleet.counts)), dtype=np.int64)
+        used[:, columns] = np.array([together.counts(plan) for plan in plans]).reshape(-1, len(columns))
+        possible = (used.sum(axis=1) <= self.budget) & (used <= np.array(fleet.counts)).all(axis=1)
+        plans, used = [plan for plan, fits in zip(plans, possible.tolist(), strict=True) if fits], used[possible]
+        try:
+            time_s, memory_gib = together.judge(plans)
+        except PerformanceError:
+            return None
+        # As `judged` sorts them.
+        stages = [len(plan.stages) for plan in plans]
+        order = np.lexsort((stages, *used.T[::-1], used.sum(axis=1), time_s))
+        out = []
+        for i in order[undominated(used[order], time_s[order])].tolist():
+            iteration_s, counts = float(time_s[i]), tuple(used[i].tolist())
+            plan = replace(plans[i], iteration_s=iteration_s, memory_gib=memory_gib[i])
+            out.append(Recommendation(plan, iteration_s, iteration_s / 3600 * fleet.usd_per_h(counts), counts))
+        return tuple(out)
+
 
 def undominated(vectors: np.ndarray, time_s: np.ndarray) -> np.ndarray:
     """Mask [V] of the vectors that no other one with as few GPUs of each type equals or beats in time."""
-    keep = np.isfinite(time_s)
-    for v in np.flatnonzero(keep):
-        fewer = (vectors <= vectors[v]).all(axis=1) & (time_s <= time_s[v])
-        fewer[v] = False
-        same = fewer & (vectors == vectors[v]).all(axis=1) & (time_s == time_s[v])
-        fewer &= ~same | (np.arange(len(vectors)) < v)
-        keep[v] = not fewer.any()
-    return keep
+    known = np.flatnonzero(np.isfinite(time_s))
+    # What may beat a vector comes before it: it is faster, or as fast on fewer GPUs, or equal and comes first anyhow.
+    order = known[np.lexsort((vectors[known].sum(axis=1), time_s[known]))]
+    return np.asarray(first_of_fronts(vectors.astype(np.int64), order))
 
 
 def by_counts(found: Sequence[Recommendation]) -> tuple[Recommendation, ...]:

@@ -24,7 +24,7 @@ def table(problem: Problem, m: int, known: np.ndarray) -> tuple[np.ndarray, list
     sizes = np.array(problem.sizes, dtype=np.int64)
     vectors, step = count_vectors(problem.limits, problem.total, problem.sizes)
     arrays = problem.cost_s(m), problem.border_s(m), problem.hold(m)
-    room = 16
+    room = 32  # labels a state; more are rare
     while True:
         best, stages, rows = partition(*arrays, sizes, vectors, step, m, known, MARGIN, room)
         if stages[0] >= 0:
