@@ -98,7 +98,7 @@ FAULTS = (
                 "milli, now, first = gangs[1][row], f[NOW] + 1.0, slot_at[row]", FAST_LANE),
     EngineFault("lane: the last GPU of a gang is not written down", LANE_JOBS,
                 "    for s in range(count):\n        ids[at + s]",
-                "    for s in range(count - 1):\n        ids[at + s]", FAST_LANE),
+                "    ids[at + count - 1] = 0\n    for s in range(count - 1):\n        ids[at + s]", FAST_LANE),
     EngineFault("lane: moves are written down as preemptions", LANE, "PREEMPTED if stop else MIGRATED", "PREEMPTED",
                 FAST_LANE),
     EngineFault("lane: alarms are forgotten", LANE, "due = min(comes, ends, f[ALARM])", "due = min(comes, ends)",
