@@ -131,7 +131,8 @@ def in_cells(folder: Path, told: dict[str, Any]) -> float:
 
 
 def _bare(row: Row) -> dict[str, float]:
-    words = [sys.executable, "-m", "benchmarks.bare", json.dumps(dict(row.settings))]
+    settings = {name: value for name, value in row.settings.items() if name != "set"}  # of the engine: here is none
+    words = [sys.executable, "-m", "benchmarks.bare", json.dumps(settings)]
     found: dict[str, float] = json.loads(measured(words, ROOT).out)
     return found
 

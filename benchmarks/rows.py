@@ -10,6 +10,10 @@ from typing import Any
 
 DATA = Path(os.environ.get("HETSIM_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 PHILLY = DATA / "philly" / "philly.csv"
+OURS = "Philly" if PHILLY.is_file() else "generated"
+"""What the jobs are of which the table speaks as Philly's: on a machine without the log they are made."""
+ONCE = {"set": "engine.retries=false"}
+"""Generated jobs fail and are tried again; the bare loop plays each once."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +54,12 @@ class Row:
 
 def _philly(policy: str, nodes: int, **more: Any) -> dict[str, Any]:
     """The real Philly jobs, or as many generated ones where they are not there."""
-    trace = {"trace": str(PHILLY)} if PHILLY.is_file() else {"trace": "philly", "jobs": 82_247}
+    trace = {"trace": str(PHILLY)} if PHILLY.is_file() else {"trace": "philly", "jobs": 82_247} | ONCE
     return trace | {"policy": policy, "cluster": f"v100:{nodes}x8", "work": "recorded"} | more
 
 
 def _made(policy: str, trace: str, jobs: int, **more: Any) -> dict[str, Any]:
-    return {"trace": trace, "jobs": jobs, "policy": policy, "cluster": "v100:320x8", "work": "recorded"} | more
+    return {"trace": trace, "jobs": jobs, "policy": policy, "cluster": "v100:320x8", "work": "recorded"} | ONCE | more
 
 
 def rows() -> list[Row]:
@@ -65,20 +69,20 @@ def rows() -> list[Row]:
         Row("perf", "`hetsim perf resnet50`", words=("perf", "resnet50", "--stage", "1xV100"), wanted_s=1.0,
             quick=True),
         Row("ten", "10 generated jobs, `fifo`", _made("fifo", "philly", 10), wanted_s=1.2, quick=True, bare=False),
-        Row("fifo-320", "82,247 Philly jobs, `fifo`, 320 GPUs", _philly("fifo", 40), wanted_s=3, quick=True),
-        Row("fifo-2560", "82,247 Philly jobs, `fifo`, 2,560 GPUs", _philly("fifo", 320), wanted_s=3),
-        Row("srsf-320", "82,247 Philly jobs, `srsf`, 320 GPUs", _philly("srsf", 40), wanted_s=8),
-        Row("srtf-320", "82,247 Philly jobs, `srtf`, 320 GPUs", _philly("srtf", 40), wanted_s=8, quick=True),
-        Row("tiresias-320", "82,247 Philly jobs, `tiresias`, 320 GPUs", _philly("tiresias", 40), wanted_s=8),
-        Row("las-320", "82,247 Philly jobs, `las`, 320 GPUs", _philly("las", 40), wanted_s=18),
-        Row("easy-320", "82,247 Philly jobs, `easy`, 320 GPUs", _philly("easy", 40), wanted_s=6),
-        Row("srsf-256", "10,000 Philly jobs, `srsf`, 256 GPUs", _philly("srsf", 32, jobs=10_000), wanted_s=1.5,
+        Row("fifo-320", f"82,247 {OURS} jobs, `fifo`, 320 GPUs", _philly("fifo", 40), wanted_s=3, quick=True),
+        Row("fifo-2560", f"82,247 {OURS} jobs, `fifo`, 2,560 GPUs", _philly("fifo", 320), wanted_s=3),
+        Row("srsf-320", f"82,247 {OURS} jobs, `srsf`, 320 GPUs", _philly("srsf", 40), wanted_s=8),
+        Row("srtf-320", f"82,247 {OURS} jobs, `srtf`, 320 GPUs", _philly("srtf", 40), wanted_s=8, quick=True),
+        Row("tiresias-320", f"82,247 {OURS} jobs, `tiresias`, 320 GPUs", _philly("tiresias", 40), wanted_s=8),
+        Row("las-320", f"82,247 {OURS} jobs, `las`, 320 GPUs", _philly("las", 40), wanted_s=18),
+        Row("easy-320", f"82,247 {OURS} jobs, `easy`, 320 GPUs", _philly("easy", 40), wanted_s=6),
+        Row("srsf-256", f"10,000 {OURS} jobs, `srsf`, 256 GPUs", _philly("srsf", 32, jobs=10_000), wanted_s=1.5,
             quick=True),
         Row("srtf-200k", "200,000 generated jobs, `srtf`, 2,560 GPUs", _made("srtf", "philly", 200_000), wanted_s=40),
         Row("fifo-1m", "1,000,000 generated jobs, `fifo`, 2,560 GPUs", _made("fifo", "philly", 1_000_000), wanted_s=40),
         Row("pai-1m", "1,000,000 generated `pai` jobs, `fifo`, 2,560 GPUs", _made("fifo", "pai", 1_000_000),
             wanted_s=45, bare=False),
-        Row("hetero", "5,000 generated jobs, `hetero` (`make sim`)",
+        Row("hetero", "`make sim`: 2,920 generated jobs, `hetero`",
             {"policy": "hetero", "trace": "philly"}, wanted_s=8, bare=False),
         Row("hetero-10k", "10,000 of them", {"policy": "hetero", "trace": "philly", "jobs": 10_000}, wanted_s=8,
             bare=False),

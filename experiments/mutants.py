@@ -147,6 +147,8 @@ def main() -> None:
         line = f"| {where} | {what} | {by or NOBODY} |" if given.markdown else f"{by or NOBODY:70}  {where}: {what}"
         print(line, flush=True)
         count, missed = count + 1, missed + (not by)
+    if count == 0:
+        parser.error(f"--only {given.only!r}: no fault has these words")
     print(f"{count} faults, {missed} not caught", file=sys.stderr)
     sys.exit(bool(missed))
 

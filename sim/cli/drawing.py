@@ -39,7 +39,7 @@ def figures(
     Examples:
       hetsim figures runs -o figures
       hetsim figures runs/fifo-philly-gavel-0 --only gantt --from 10d --to 12d --width double --format pdf
-      hetsim figures runs/hetero-philly-gavel-0 --plan 4456
+      hetsim figures runs/hetero-philly-gavel-0 --plan 52847
     """
     from analysis.figures import draw_all, draw_plan
 

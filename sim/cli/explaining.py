@@ -18,7 +18,7 @@ def explain(
 
     \b
     Examples:
-      hetsim explain runs/srtf-philly-gavel-0 job-17
+      hetsim explain runs/srtf-philly-gavel-0 54445
     """
     from analysis.explain import Explainer
     from analysis.run import load_run

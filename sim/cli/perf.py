@@ -155,6 +155,7 @@ def _calibrate(rows: Path, start: str, out: Path | None) -> None:
 
     if out is not None and out.exists():
         raise HetsimError("the file is there already", where=str(out), todo="Name another, or remove it.")
+    console.say("fitting: this takes up to some minutes where rows are whole training steps")
     fitted, report = fit_file(rows, named_calibration(start))
     if out is not None:
         fitted.save(out)

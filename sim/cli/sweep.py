@@ -48,11 +48,11 @@ def sweep(
 
     \b
     Examples:
-      hetsim sweep experiments/loads.toml --dry-run
-      hetsim sweep experiments/loads.toml --workers 8
-      hetsim sweep experiments/loads.toml --only policy=srtf --only policy=las --only load=0.9
-      hetsim sweep experiments/loads.toml --retry-failed --stop-on-error
-      hetsim sweep experiments/loads.toml --dask tcp://10.0.0.7:8786 -o sweeps/loads
+      hetsim sweep experiments/hetero-value.toml --dry-run
+      hetsim sweep experiments/hetero-value.toml --workers 8
+      hetsim sweep experiments/hetero-value.toml --only policy=srtf --only load=0.7
+      hetsim sweep experiments/hetero-value.toml --retry-failed --stop-on-error
+      hetsim sweep experiments/hetero-value.toml --dask tcp://10.0.0.7:8786 -o sweeps/hetero-value
     """
     from sim.sweeps.grid import read_grid
     from sim.sweeps.store import Store

@@ -34,7 +34,7 @@ def timeline(
     Examples:
       hetsim timeline runs/fifo-philly-gavel-0
       hetsim timeline runs/fifo-philly-gavel-0 -o tuesday.json.gz --from 24h --to 48h
-      hetsim timeline runs/fifo-philly-gavel-0 -o why.json --job 36879
+      hetsim timeline runs/fifo-philly-gavel-0 -o why.json --job 54445
     """
     from analysis.measuring_window import bounds
     from analysis.run import load_run
