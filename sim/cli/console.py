@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from sim.api import Policy
     from sim.cluster.spec import ClusterSpec, Links
+    from sim.hardware.gputypes import GpuType
 
 BIG_BYTES = 50_000_000
 """A file larger than this takes long enough to be watched."""
@@ -218,8 +219,25 @@ def cluster_table(cluster: ClusterSpec) -> Table:
         price = "unknown" if kind.price_usd_per_h is None else f"{kind.price_usd_per_h:,.4g}"
         source = kind.cite.get("price_usd_per_h", kind.cite.get("price", ""))
         table.add_row(kind.name, shapes, f"{gpus[index]:,}", f"{kind.memory_gib:g}", price, cell(source))
-    table.caption = _links(cluster)
+    table.caption = "\n".join([*_alone(cluster), _links(cluster)])
     return table
+
+
+def _alone(cluster: ClusterSpec) -> list[str]:
+    """Prices that are those of nodes of one GPU, where nodes have more."""
+    return [note for gpu, gpus in zip(cluster.types, largest_nodes(cluster), strict=True) if (note := gpu.alone(gpus))]
+
+
+def largest_nodes(cluster: ClusterSpec) -> list[int]:
+    """GPUs on the largest node of each type."""
+    return [int(cluster.node_gpus[cluster.node_type == index].max(initial=0)) for index in range(len(cluster.types))]
+
+
+def tell_prices(types: Sequence[GpuType], node_gpus: Sequence[int]) -> None:
+    """Say which prices are those of nodes of one GPU, where nodes have more."""
+    for gpu, gpus in zip(types, node_gpus, strict=True):
+        if note := gpu.alone(gpus):
+            say(note)
 
 
 def _links(cluster: ClusterSpec) -> str:

@@ -121,6 +121,7 @@ def recommend(
     else:
         for table in recommendtables.tables(answer, margin):
             console.show(table)
+        console.tell_prices(request.fleet.types, request.fleet.node_gpus)
     if answer["kept"] is False:
         console.say(answer["keep_reason"], style="bold yellow")
 
