@@ -10,7 +10,7 @@ import typer
 
 from sim.cli import console, perftables
 from sim.cli import graphs as files
-from sim.cli.options import CLUSTER, OptimizerOption
+from sim.cli.options import CLUSTER, HardwareOption, OptimizerOption
 from traces.errors import HetsimError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def perf(
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
     cluster: Annotated[str | None, typer.Option(help=f"Take the links of this cluster. {CLUSTER}")] = None,
     node_gpus: Annotated[int, typer.Option(help="GPUs on a node.")] = 8,
+    hardware: HardwareOption = None,
     margin: files.Margin = files.MARGIN,
     profiled_on: files.ProfiledOn = None,
     profiled_samples: files.ProfiledSamples = None,
@@ -126,7 +127,7 @@ def _performance(
     overlap: bool, exchange: str, optimizer: str, beside: files.Beside,
 ) -> tuple[Performance, str]:
     """The performance model asked for, and the name of the model in it."""
-    from sim.cluster.clusterfiles import load_cluster
+    from sim.cli.options import load_named_cluster
     from sim.performance import Performance
     from sim.performance.calibration import named_calibration
     from sim.performance.tables import load_table
@@ -135,7 +136,7 @@ def _performance(
     if Path(model).suffix in files.SUFFIXES:
         graph = files.read(model, beside)
         graphs, model = {graph.name: graph}, graph.name
-    links = load_cluster(cluster).links if cluster is not None else None
+    links = load_named_cluster(cluster).links if cluster is not None else None
     table = load_table(measured, "interpolate") if measured is not None else None
     return Performance(links, table, schedule=schedule, calibration=named_calibration(calibration), graphs=graphs,
                        blocking=blocking, overlap=overlap, exchange=exchange, optimizer=optimizer), model

@@ -18,8 +18,9 @@ from pydantic import ValidationInfo, field_validator, model_validator
 
 from sim.cluster.nodeprices import NodePrice, TypePrices, at_mean, priced_groups
 from sim.cluster.spec import ClusterError, ClusterSpec, Links
-from sim.hardware.gputypes import GpuType, gpu_type
+from sim.hardware.gputypes import GpuType, gpu_type, with_types
 from sim.hardware.linkclasses import LinkError, link_class, link_names
+from sim.settings.hardwarefile import own_types
 from sim.settings.values import ConfigError, RefusedError, Settings, checked, key_names, read_toml, setting
 from traces.errors import HetsimError, did_you_mean
 
@@ -136,6 +137,8 @@ class ClusterFile(TypePrices):
     description: str = setting("", "one line for the list of presets")
     nodes: list[Nodes] = setting(..., "the [[nodes]] tables", allowed="one or more [[nodes]]", min_length=1)
     links: LinkSettings = setting(LinkSettings(), "bandwidths and latencies", allowed="a table")
+    gpu: dict[str, Any] = setting({}, "GPU types of one's own (sim.settings.hardwarefile)", allowed="[gpu.NAME] tables")
+    cpu: dict[str, Any] = setting({}, "CPU types of one's own", allowed="[cpu.NAME] tables")
 
 
 def load_cluster(text: str, prices: str | None = None) -> ClusterSpec:
@@ -229,6 +232,12 @@ def _from_table(table: Mapping[str, Any], where: str, name: str, prices: str | N
     """The cluster that a table describes; without a name it is called by its shorthand."""
     file = checked(ClusterFile, table, lambda path: f"{where}, {path}" if path else where,
                    nearest=_nearest, error=ClusterError)
+    with with_types(own_types({"gpu": file.gpu, "cpu": file.cpu}, where).values()):
+        return _of_file(file, where, name, prices)
+
+
+def _of_file(file: ClusterFile, where: str, name: str, prices: str | None) -> ClusterSpec:
+    """The cluster, where all its types are known by name."""
     total = sum(group.count * group.gpus for group in file.nodes)
     if total > MAX_GPUS:
         raise ClusterError("too many GPUs", where=where, got=total, allowed=f"up to {MAX_GPUS:,}")

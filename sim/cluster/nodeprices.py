@@ -13,9 +13,10 @@ from typing import Annotated, Protocol
 
 from pydantic import Field, field_validator, model_validator
 
-from sim.cluster.prices import UNKNOWN, PriceRow, by_type, chosen, prices_file, read_prices, unknown_as_none
+from sim.cluster.prices import PriceRow, by_type, chosen, prices_file, read_prices
 from sim.cluster.spec import ClusterError
 from sim.hardware.gputypes import MOST_USD_PER_H, PRICE_KINDS, GpuType, Price, gpu_type
+from sim.settings.pricerow import UNKNOWN, unknown_as_none
 from sim.settings.values import RefusedError, Settings, setting
 from traces.errors import HetsimError, did_you_mean
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import date as day
 from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 
 from traces.errors import HetsimError, did_you_mean
 
@@ -154,6 +157,8 @@ class GpuType:
     """What is known of its price; `price_usd_per_h` is the one that counts."""
     rented_gpus: int = 1
     """GPUs of the node that this price is for; 1: it is rented by the GPU."""
+    own: str | None = None
+    """Where the figures of a type of the user's own are from; None: it is one of the catalogue."""
 
     def priced(self, price: Price | None) -> GpuType:
         """The type at this price; None: it is unknown."""
@@ -233,9 +238,48 @@ class GpuType:
         return peak, self.fp32_efficiency
 
 
-@cache
+_OWN: ContextVar[Mapping[str, GpuType]] = ContextVar("types of the user's own", default=MappingProxyType({}))
+
+
+@contextmanager
+def with_types(types: Iterable[GpuType]) -> Iterator[None]:
+    """Within it types of the user's own are known by name, beside those of the catalogue and those known already.
+
+    Raises
+    ------
+    HardwareError
+        Two types of one name, in any case, differ in more than their price.
+    """
+    known = dict(_OWN.get())
+    by_word = {name.lower(): gpu for name, gpu in catalogue().items()}
+    for gpu in types:
+        other = by_word.get(gpu.name.lower())
+        if other is None:
+            known[gpu.name] = by_word[gpu.name.lower()] = gpu
+        elif _unpriced(other) != _unpriced(gpu):
+            raise HardwareError("two types have one name", got=gpu.name, allowed="types of different names",
+                                todo=f"One is of {other.own or 'the catalogue'}, the other of {gpu.own}.")
+    token = _OWN.set(MappingProxyType(known))
+    try:
+        yield
+    finally:
+        _OWN.reset(token)
+
+
+def _unpriced(gpu: GpuType) -> GpuType:
+    """A type without the price that counts, which a cluster or a file of prices may have set."""
+    none = gpu.priced(None)
+    return replace(none, cite={key: text for key, text in none.cite.items() if key != "price_usd_per_h"})
+
+
 def catalogue() -> Mapping[str, GpuType]:
-    """The GPU types that hetsim knows, by name, at their prices on demand."""
+    """The GPU types that are known, by name: those of hetsim at their prices on demand, and the user's own."""
+    own = _OWN.get()
+    return {**_shipped(), **own} if own else _shipped()
+
+
+@cache
+def _shipped() -> Mapping[str, GpuType]:
     table = tomllib.loads(files("sim.hardware").joinpath("gpus.toml").read_text("utf-8"))
     types = {}
     for name, entry in table["gpu"].items():
@@ -254,7 +298,6 @@ def gpu_type(name: str) -> GpuType:
     """
     known = {n.lower(): t for n, t in catalogue().items()}
     if name.lower() not in known:
-        raise HardwareError(
-            "unknown GPU type", got=name, allowed=", ".join(catalogue()), todo=did_you_mean(name.lower(), known)
-        )
+        todo = did_you_mean(name.lower(), known) or "A type of your own: --hardware FILE, or [gpu.NAME] in the cluster."
+        raise HardwareError("unknown GPU type", got=name, allowed=", ".join(catalogue()), todo=todo)
     return known[name.lower()]
