@@ -251,10 +251,21 @@ def _links(cluster: ClusterSpec) -> str:
         "nodes: number × GPUs of each\n"
         f"within a node (Gbyte/s a GPU): {', '.join(inside)}{_topology(links)}\n"
         f"between nodes (Gbyte/s a node): {links.network_gbytes_per_s:g} within a rack, "
-        f"{links.rack_gbytes_per_s:g} between racks; {racks:,} {'rack' if racks == 1 else 'racks'}\n"
+        f"{links.rack_gbytes_per_s:g} between racks; {racks:,} {'rack' if racks == 1 else 'racks'}{_sites(cluster)}\n"
         f"latency (µs): {links.network_latency_s * 1e6:g} between nodes, "
         f"{links.node_latency_s * 1e6:g} within"
     )
+
+
+def _sites(cluster: ClusterSpec) -> str:
+    """Adapters by the kind of node, and what joins zones, in words."""
+    sites = cluster.links.sites
+    words = [f"; {a.gpu_type} nodes of {a.node_gpus}: {a.network_gbytes_per_s:g}" for a in sites.adapters]
+    for link in sites.zones:
+        usd = "unknown" if math.isnan(link.egress_usd_per_gb) else f"{link.egress_usd_per_gb:g}"
+        words.append(f"\nzones {link.one} and {link.other}: {link.gbytes_per_s:g} Gbyte/s a node, "
+                     f"{link.latency_s * 1e6:g} µs, egress {usd} USD/GB")
+    return "".join(words)
 
 
 def _topology(links: Links) -> str:

@@ -34,11 +34,13 @@ def perf(
     exchange: Annotated[str, typer.Option(
         help="Of gradients: ring, tree or fastest all-reduce; parameter servers, servers or async-servers.")] = "ring",
     calibration: Annotated[str, typer.Option(
-        help="How well GPUs are used: tuned (optimized code), eager, scripts (as runs), or a file of --calibrate.")
-        ] = "tuned",
+        help="How well GPUs are used: tuned (optimized code), eager, scripts (as runs), megatron, or a file of "
+        "--calibrate.")] = "tuned",
     optimizer: OptimizerOption = "adam",
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
     cluster: Annotated[str | None, typer.Option(help=f"Take the links of this cluster. {CLUSTER}")] = None,
+    zones: Annotated[str | None, typer.Option(
+        metavar="A,B,...", help="Zone of each stage, of those of the cluster's file.")] = None,
     node_gpus: Annotated[int, typer.Option(help="GPUs on a node.")] = 8,
     hardware: HardwareOption = None,
     margin: files.Margin = files.MARGIN,
@@ -95,7 +97,7 @@ def perf(
         if chunks > 1 and all(s.last_op < s.first_op for s in stages):
             stages = stages * chunks
         plan = Plan(tuple(stages), micro_batches, schedule=schedule, chunks=chunks, recompute=recompute, zero=zero)
-        answer = ask(performance, name, batch, plan, node_gpus=node_gpus)
+        answer = ask(performance, name, batch, plan, node_gpus=node_gpus, zones=zones.split(",") if zones else ())
         if json:
             i = answer.iteration
             row = answer.row() | {"source": i.source, "memory_gib": list(i.memory_gib), "tight": bool(i.tight(margin))}
