@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -71,3 +73,24 @@ def test_a_cluster_s_types_are_known_to_what_is_asked_of_it(hetsim, here):
     said = hetsim("perf", "resnet50", "-s", "4xCard", "--cluster", "mine.toml")
     assert said.code == 0
     assert "Card" in said.out
+
+
+def test_the_page_on_hardware_can_be_followed(hetsim, here):
+    """Its files are read, its command runs, and a run on its cluster passes the audit."""
+    page = Path(__file__).parents[2].joinpath("docs", "hardware.md").read_text("utf-8")
+    types, zones = re.findall(r"```toml\n(.*?)```", page, re.S)
+    (here / "types.toml").write_text(types)
+    (here / "zones.toml").write_text(zones)
+    (command,) = re.findall(r"```sh\nhetsim (.*?)\n```", page)
+    said = hetsim(*command.split())
+    assert said.code == 0, said.err
+    assert "for bytes that leave a zone" in " ".join(said.out.split())
+    shown = " ".join(hetsim("cluster", "show", "zones.toml", "--hardware", "types.toml").out.split())
+    assert "A100 nodes of 8: 12.5; A100 nodes of 2: 4" in shown
+    assert "zones us-central1-a and us-west1-b: 0.9375 Gbyte/s a node" in shown
+    ran = hetsim("run", "--policy", "srsf", "--jobs", "60", "--cluster", "zones.toml", "--out", "run", "--quiet")
+    assert ran.code == 0, ran.err
+    assert hetsim("audit", "run").code == 0
+    refused = hetsim("recommend", "--model", "resnet50", "--cluster", "zones.toml")
+    assert refused.code == 2
+    assert "several zones" in refused.err
