@@ -5,7 +5,8 @@
 Rows: seconds forward, backward and of the update of a layer of OPT-350 and GPT-Neo-2.7 on 1, 2 or 4 GPUs (DeepSpeed
 and Megatron, FP32 values, TF32 tensor cores where present), published with Sailor (SOSP 2025). Layers of LLAMA-3-8 are
 left out: their attention keeps its scores, that of our decoder does not; so are those of OPT-30, which on an A100 take
-four times as long as the others' do for their FLOPs. Runs: iterations of whole models on 1 to 32 nodes, none fitted.
+four times as long as the others' do for their FLOPs. Runs: iterations of whole models on 1 to 32 nodes, none fitted;
+which rows are fitted was settled with them in sight, so their error is a little too good.
 """
 
 from __future__ import annotations
