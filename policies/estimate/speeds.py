@@ -26,7 +26,7 @@ from sim.api import ClusterSpec, Plan, PolicyError
 from sim.performance import MODELS, GpuType, Iteration, MeasuredTable, Performance, PerformanceError
 from sim.performance.calibration import KINDS, Calibration, KindFit, named_calibration
 from sim.performance.memory import memory_form
-from sim.performance.stage_sites import Places
+from sim.performance.stage_sites import GangSites, Places
 from sim.performance.tables import Measurement, load_table
 
 STREAM = 9
@@ -111,10 +111,12 @@ class Believed(Performance):
 
     def _gang(
         self, model: str, batch_size: int, gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int,
-        slots: tuple[int, ...],
+        slots: tuple[int, ...], sites: GangSites,
     ) -> Iteration:  # fmt: skip
-        found = super()._gang(model, batch_size, gpu, gpus_per_node, racks, slots)
-        return _in_room(found, lambda: self._room.data_parallel(model, batch_size, gpu, gpus_per_node, racks, slots))
+        found = super()._gang(model, batch_size, gpu, gpus_per_node, racks, slots, sites)
+        return _in_room(
+            found, lambda: self._room.data_parallel(model, batch_size, gpu, gpus_per_node, racks, slots, sites)
+        )  # fmt: skip
 
     def _planned(
         self, model: str, batch_size: int, plan: Plan, gpus: np.ndarray, cluster: ClusterSpec, places: Places

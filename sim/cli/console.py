@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from sim.api import Policy
     from sim.cluster.spec import ClusterSpec, Links
+    from sim.hardware.gputypes import GpuType
 
 BIG_BYTES = 50_000_000
 """A file larger than this takes long enough to be watched."""
@@ -228,8 +229,25 @@ def cluster_table(cluster: ClusterSpec) -> Table:
         price = "unknown" if kind.price_usd_per_h is None else f"{kind.price_usd_per_h:,.4g}"
         source = kind.cite.get("price_usd_per_h", kind.cite.get("price", ""))
         table.add_row(kind.name, shapes, f"{gpus[index]:,}", f"{kind.memory_gib:g}", price, cell(source))
-    table.caption = _links(cluster)
+    table.caption = "\n".join([*_alone(cluster), _links(cluster)])
     return table
+
+
+def _alone(cluster: ClusterSpec) -> list[str]:
+    """Prices that are those of nodes of one GPU, where nodes have more."""
+    return [note for gpu, gpus in zip(cluster.types, largest_nodes(cluster), strict=True) if (note := gpu.alone(gpus))]
+
+
+def largest_nodes(cluster: ClusterSpec) -> list[int]:
+    """GPUs on the largest node of each type."""
+    return [int(cluster.node_gpus[cluster.node_type == index].max(initial=0)) for index in range(len(cluster.types))]
+
+
+def tell_prices(types: Sequence[GpuType], node_gpus: Sequence[int]) -> None:
+    """Say which prices are those of nodes of one GPU, where nodes have more."""
+    for gpu, gpus in zip(types, node_gpus, strict=True):
+        if note := gpu.alone(gpus):
+            say(note)
 
 
 def _links(cluster: ClusterSpec) -> str:
@@ -243,10 +261,21 @@ def _links(cluster: ClusterSpec) -> str:
         "nodes: number × GPUs of each\n"
         f"within a node (Gbyte/s a GPU): {', '.join(inside)}{_topology(links)}\n"
         f"between nodes (Gbyte/s a node): {links.network_gbytes_per_s:g} within a rack, "
-        f"{links.rack_gbytes_per_s:g} between racks; {racks:,} {'rack' if racks == 1 else 'racks'}\n"
+        f"{links.rack_gbytes_per_s:g} between racks; {racks:,} {'rack' if racks == 1 else 'racks'}{_sites(cluster)}\n"
         f"latency (µs): {links.network_latency_s * 1e6:g} between nodes, "
         f"{links.node_latency_s * 1e6:g} within"
     )
+
+
+def _sites(cluster: ClusterSpec) -> str:
+    """Adapters by the kind of node, and what joins zones, in words."""
+    sites = cluster.links.sites
+    words = [f"; {a.gpu_type} nodes of {a.node_gpus}: {a.network_gbytes_per_s:g}" for a in sites.adapters]
+    for link in sites.zones:
+        usd = "unknown" if math.isnan(link.egress_usd_per_gb) else f"{link.egress_usd_per_gb:g}"
+        words.append(f"\nzones {link.one} and {link.other}: {link.gbytes_per_s:g} Gbyte/s a node, "
+                     f"{link.latency_s * 1e6:g} µs, egress {usd} USD/GB")
+    return "".join(words)
 
 
 def _topology(links: Links) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.cli import console
-from sim.cli.options import CLUSTER, MAP, TRACE
+from sim.cli.options import CLUSTER, MAP, TRACE, HardwareOption
 from sim.cli.traceoptions import command_line, mapping, reads_a_trace
 from traces.errors import HetsimError
 from traces.outfile import refuse_existing
@@ -296,6 +296,7 @@ def formats(
 
 def show(
     cluster: Annotated[str | None, typer.Argument(help=f"{CLUSTER} Left out: list the presets.")] = None,
+    hardware: HardwareOption = None,
 ) -> None:
     """Show a cluster: nodes, GPUs, memory, prices with their source, links.
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from sim.cluster.spec import ClusterSpec
 
 TRACE = "philly, pai, helios or acme (generated), or a file."
 FORMAT = "Format of the trace file; left out: told from its content."
@@ -21,6 +25,37 @@ Params = Annotated[
     list[str] | None,
     typer.Option("-P", "--param", metavar="NAME=VALUE", help="A setting of the policy; may be repeated."),
 ]
+
+
+_COMMAND: ContextVar[typer.Context] = ContextVar("the command that takes --hardware")
+
+
+def _know(ctx: typer.Context, file: str | None) -> str | None:
+    """Make the types of a file known by name, for as long as the command goes on."""
+    _COMMAND.set(ctx)
+    if file is not None:
+        from sim.hardware.gputypes import with_types
+        from sim.settings.hardwarefile import read_hardware
+
+        ctx.with_resource(with_types(read_hardware(file).values()))
+    return file
+
+
+HardwareOption = Annotated[
+    str | None,
+    typer.Option("--hardware", metavar="FILE.toml", callback=_know, is_eager=True,
+                 help="GPU and CPU types of your own, known by name beside those of the catalogue (docs/hardware.md)."),
+]
+
+
+def load_named_cluster(text: str, prices: str | None = None) -> ClusterSpec:
+    """A cluster, whose own types are known by name for as long as the command goes on."""
+    from sim.cluster.clusterfiles import load_cluster
+    from sim.hardware.gputypes import with_types
+
+    cluster = load_cluster(text, prices)
+    _COMMAND.get().with_resource(with_types(gpu for gpu in cluster.types if gpu.own))
+    return cluster
 
 
 def optimizer_said(name: str) -> str:

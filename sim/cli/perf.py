@@ -10,7 +10,7 @@ import typer
 
 from sim.cli import console, perftables
 from sim.cli import graphs as files
-from sim.cli.options import CLUSTER, OptimizerOption
+from sim.cli.options import CLUSTER, HardwareOption, OptimizerOption
 from traces.errors import HetsimError
 
 if TYPE_CHECKING:
@@ -34,12 +34,15 @@ def perf(
     exchange: Annotated[str, typer.Option(
         help="Of gradients: ring, tree or fastest all-reduce; parameter servers, servers or async-servers.")] = "ring",
     calibration: Annotated[str, typer.Option(
-        help="How well GPUs are used: tuned (optimized code), eager, scripts (as runs), or a file of --calibrate.")
-        ] = "tuned",
+        help="How well GPUs are used: tuned (optimized code), eager, scripts (as runs), megatron, or a file of "
+        "--calibrate.")] = "tuned",
     optimizer: OptimizerOption = "adam",
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
     cluster: Annotated[str | None, typer.Option(help=f"Take the links of this cluster. {CLUSTER}")] = None,
+    zones: Annotated[str | None, typer.Option(
+        metavar="A,B,...", help="Zone of each stage, of those of the cluster's file.")] = None,
     node_gpus: Annotated[int, typer.Option(help="GPUs on a node.")] = 8,
+    hardware: HardwareOption = None,
     margin: files.Margin = files.MARGIN,
     profiled_on: files.ProfiledOn = None,
     profiled_samples: files.ProfiledSamples = None,
@@ -94,7 +97,7 @@ def perf(
         if chunks > 1 and all(s.last_op < s.first_op for s in stages):
             stages = stages * chunks
         plan = Plan(tuple(stages), micro_batches, schedule=schedule, chunks=chunks, recompute=recompute, zero=zero)
-        answer = ask(performance, name, batch, plan, node_gpus=node_gpus)
+        answer = ask(performance, name, batch, plan, node_gpus=node_gpus, zones=zones.split(",") if zones else ())
         if json:
             i = answer.iteration
             row = answer.row() | {"source": i.source, "memory_gib": list(i.memory_gib), "tight": bool(i.tight(margin))}
@@ -126,7 +129,7 @@ def _performance(
     overlap: bool, exchange: str, optimizer: str, beside: files.Beside,
 ) -> tuple[Performance, str]:
     """The performance model asked for, and the name of the model in it."""
-    from sim.cluster.clusterfiles import load_cluster
+    from sim.cli.options import load_named_cluster
     from sim.performance import Performance
     from sim.performance.calibration import named_calibration
     from sim.performance.tables import load_table
@@ -135,7 +138,7 @@ def _performance(
     if Path(model).suffix in files.SUFFIXES:
         graph = files.read(model, beside)
         graphs, model = {graph.name: graph}, graph.name
-    links = load_cluster(cluster).links if cluster is not None else None
+    links = load_named_cluster(cluster).links if cluster is not None else None
     table = load_table(measured, "interpolate") if measured is not None else None
     return Performance(links, table, schedule=schedule, calibration=named_calibration(calibration), graphs=graphs,
                        blocking=blocking, overlap=overlap, exchange=exchange, optimizer=optimizer), model

@@ -49,10 +49,16 @@ def answer_table(answer: Answer, performance: Performance) -> Table:
     table.caption = (
         f"{known(answer.samples_per_s, '{:,.1f}')} samples a second; "
         f"MFU {known(100 * answer.mfu, '{:.1f} %')} of the peak in {peak} precision; "
-        f"{known(answer.usd_per_1000_iterations, '{:,.4g} USD')} a 1,000 iterations\n"
+        f"{known(answer.usd_per_1000_iterations, '{:,.4g} USD')} a 1,000 iterations{_egress(answer)}\n"
         f"speed: {i.source}; calibration: {performance.calibration.name}{optimizer_said(performance.optimizer.name)}"
     )
     return table
+
+
+def _egress(answer: Answer) -> str:
+    """What bytes between zones cost, where there are any."""
+    usd = 1000 * answer.iteration.egress_usd
+    return f", {known(usd, '{:,.4g} USD')} of it for bytes that leave a zone" if usd != 0 else ""
 
 
 def _how(answer: Answer) -> str:

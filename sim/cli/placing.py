@@ -13,7 +13,7 @@ import typer
 
 from sim.cli import console
 from sim.cli import graphs as files
-from sim.cli.options import OptimizerOption
+from sim.cli.options import HardwareOption, OptimizerOption
 from sim.cli.recommendinput import named_list, refused, type_counts
 from traces.errors import HetsimError
 from traces.outfile import refuse_existing, write_text
@@ -39,6 +39,7 @@ def place(
     methods: Annotated[str, typer.Option(help="Methods, by commas.  [all]")] = "",
     list_methods: Annotated[bool, typer.Option("--list-methods", help="List them.")] = False,
     node_gpus: Annotated[int, typer.Option(help="GPUs on a node; a node has GPUs of one type.")] = 8,
+    hardware: HardwareOption = None,
     links: Annotated[str, typer.Option(
         help="directed: a channel for each pair of GPUs and direction; shared: one for each GPU.")] = "directed",
     seconds: Annotated[float, typer.Option(help="For the solver of pesto.")] = 10.0,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.cli import console, graphs, recommendinput, recommendtables, uncertainty
-from sim.cli.options import CLUSTER, OptimizerOption
+from sim.cli.options import CLUSTER, HardwareOption, OptimizerOption
 from sim.cli.recommendinput import Question
 from traces.errors import HetsimError
 
@@ -32,6 +32,7 @@ def recommend(
     node_gpus: Annotated[str, typer.Option(
         metavar="N or TYPE:N,...", help="GPUs on a node.  [8, or the cluster's]")] = "",
     max_gpus: Annotated[int | None, typer.Option(help="GPUs that a plan may use in all.  [all]")] = None,
+    hardware: HardwareOption = None,
     objective: Annotated[str, typer.Option(help="time, cost, or front: all plans between them.")] = "time",
     within: Annotated[str | None, typer.Option(
         metavar="1.2x-best-time or 0.5s", help="Only plans whose iteration takes no longer.")] = None,
@@ -121,6 +122,7 @@ def recommend(
     else:
         for table in recommendtables.tables(answer, margin):
             console.show(table)
+        console.tell_prices(request.fleet.types, request.fleet.node_gpus)
     if answer["kept"] is False:
         console.say(answer["keep_reason"], style="bold yellow")
 

@@ -230,11 +230,14 @@ def _performance(asked: Question, links: Any, schedule: str) -> tuple[Performanc
 def _gpus(asked: Question) -> tuple[Any, list[GpuType], list[int], list[int]]:
     """Links, types, counts and GPUs on a node."""
     from policies.recommend.request.fleet import NODE_GPUS
-    from sim.cluster.clusterfiles import load_cluster
+    from sim.cli.options import load_named_cluster
     from sim.cluster.prices import priced
 
     if asked.cluster is not None:
-        spec = load_cluster(asked.cluster, asked.prices)
+        spec = load_named_cluster(asked.cluster, asked.prices)
+        if spec.node_zone:
+            raise refused("plans over several zones are not searched", "--cluster", asked.cluster, "nodes of one zone",
+                          "A cluster file for each zone; hetsim perf --zones judges a plan that spans them.")
         number = [int(n) for n in spec.gpus_by_type()]
         size = [int(spec.node_gpus[spec.node_type == t].max(initial=1)) for t in range(len(spec.types))]
         types = list(spec.types)

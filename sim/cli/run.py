@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.cli import console
-from sim.cli.options import CLUSTER, TRACE, Params
+from sim.cli.options import CLUSTER, TRACE, HardwareOption, Params
 from sim.cli.traceoptions import reads_a_trace
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def run(
     trace: Annotated[str | None, typer.Option(help=f"{TRACE}  [philly]")] = None,
     cluster: Annotated[str | None, typer.Option(
         help=f"{CLUSTER}  [gavel; for the generated pai: pai320, for helios and acme: their own]")] = None,
+    hardware: HardwareOption = None,
     prices: Annotated[str | None, typer.Option(
         metavar="on-demand, spot, reserved or FILE.toml", help="What GPUs cost: prices of the catalogue by kind, or "
         "your own, as for `hetsim recommend`.  [the cluster's]")] = None,
@@ -74,10 +75,9 @@ def run(
     from sim.settings.config import load_config
 
     options = {
-        "policy": policy, "trace": trace, "cluster": cluster, "prices": prices, "out": out, "work": work,
-        "reference": reference,
-        "calibration": calibration, "measured": measured, "estimate": estimate,
-        "speed_belief": speed_belief, **which,
+        "policy": policy, "trace": trace, "cluster": cluster, "hardware": hardware, "prices": prices,
+        "out": out, "work": work, "reference": reference, "calibration": calibration,
+        "measured": measured, "estimate": estimate, "speed_belief": speed_belief, **which,
     }
     settings = load_config(config, _overrides(options, param or [], set_ or []))
     from analysis.metrics import summary

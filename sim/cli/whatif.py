@@ -18,6 +18,7 @@ from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import GpuType, gpu_type
 from sim.performance import Iteration, Performance, PerformanceError
 from sim.performance.samples import largest_share
+from traces.errors import did_you_mean
 
 _STAGE = re.compile(
     r"(?P<gpus>\d{1,6})\s*[xX*]\s*(?P<type>[\w.-]+?)(/(?P<tensor>\d{1,4}))?(@(?P<span>\d{1,9}-\d{1,9}))?", re.ASCII
@@ -33,7 +34,7 @@ class Answer:
     samples_per_s : batch / iteration.
     mfu : model FLOPs utilisation, 3 x forward FLOPs x batch / (iteration x sum of the GPUs' peaks in the calibration's
         precision); recomputation does not count (Chowdhery et al. 2022, arXiv:2204.02311, appendix B). NaN: unknown.
-    usd_per_1000_iterations : GPU time x price; NaN where a price is unknown.
+    usd_per_1000_iterations : GPU time x price, and what bytes between zones cost; NaN where a price is unknown.
     """
 
     model: str
@@ -146,30 +147,44 @@ def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) 
     ))  # fmt: skip
 
 
-def on_full_nodes(plan: Plan, types: Sequence[GpuType], node_gpus: int, performance: Performance
-                  ) -> tuple[ClusterSpec, np.ndarray]:
-    """An empty cluster just large enough, and the plan's GPUs in it: those of a type fill node after node."""
-    parts = plan.parts
+def on_full_nodes(
+    plan: Plan, types: Sequence[GpuType], node_gpus: int, performance: Performance, zones: Sequence[str] = (),
+) -> tuple[ClusterSpec, np.ndarray]:  # fmt: skip
+    """An empty cluster just large enough, and the plan's GPUs in it: those of a type fill node after node of a zone.
+
+    `zones` is that of each stage; none: all are in one.
+    """
+    in_zone = zones or ("",) * len(plan.devices)
+    parts = [(part, zone) for stage, zone in zip(plan.devices, in_zone, strict=True) for part in stage.all_parts]
     node_type: list[int] = []
     sizes: list[int] = []
-    first: dict[str, int] = {}
-    for t, gpu in enumerate(types):
-        first[gpu.name] = sum(sizes)
-        full, rest = divmod(sum(part.gpus for part in parts if part.gpu_type == gpu.name), node_gpus)
-        nodes = [node_gpus] * full + [rest] * (rest > 0)
-        node_type += [t] * len(nodes)
-        sizes += nodes
-    cluster = ClusterSpec.build("full nodes", types, node_type, sizes, links=performance.links)
+    node_zone: list[str] = []
+    first: dict[tuple[str, str], int] = {}
+    for zone in dict.fromkeys(in_zone):
+        for t, gpu in enumerate(types):
+            first[gpu.name, zone] = sum(sizes)
+            here = sum(part.gpus for part, of in parts if (part.gpu_type, of) == (gpu.name, zone))
+            full, rest = divmod(here, node_gpus)
+            nodes = [node_gpus] * full + [rest] * (rest > 0)
+            node_type += [t] * len(nodes)
+            sizes += nodes
+            node_zone += [zone] * len(nodes)
+    cluster = ClusterSpec.build("full nodes", types, node_type, sizes, links=performance.links,
+                                node_zone=node_zone if zones else ())  # fmt: skip
     gpus = []
-    for part in parts:
-        at = first[part.gpu_type]
+    for part, zone in parts:
+        at = first[part.gpu_type, zone]
         gpus.append(np.arange(at, at + part.gpus, dtype=np.int32))
-        first[part.gpu_type] = at + part.gpus
+        first[part.gpu_type, zone] = at + part.gpus
     return cluster, np.concatenate(gpus)
 
 
-def ask(performance: Performance, model: str, batch_size: int, plan: Plan, *, node_gpus: int = 8) -> Answer:
+def ask(
+    performance: Performance, model: str, batch_size: int, plan: Plan, *, node_gpus: int = 8, zones: Sequence[str] = (),
+) -> Answer:  # fmt: skip
     """Time, memory, use and cost of a plan whose GPUs lie on as few nodes of `node_gpus` as hold them.
+
+    `zones` is the zone of each stage, of those that the links know; its egress is in the cost.
 
     Stages without operators (first_op 0, last_op -1) are cut by `balanced`.
 
@@ -191,7 +206,8 @@ def ask(performance: Performance, model: str, batch_size: int, plan: Plan, *, no
     plan = replace(plan, schedule=plan.schedule or performance.schedule)
     parts = plan.parts
     types = tuple({part.gpu_type: gpu_type(part.gpu_type) for part in parts}.values())
-    cluster, gpus = on_full_nodes(plan, types, node_gpus, performance)
+    _check_zones(performance, plan, zones)
+    cluster, gpus = on_full_nodes(plan, types, node_gpus, performance, zones)
     iteration = performance.plan(model, batch_size, plan, gpus, cluster)
     time_s = iteration.iteration_s
     per_s = sum(gpu_type(part.gpu_type).matrix_tflops(performance.calibration.precision)[0] * part.gpus
@@ -200,4 +216,16 @@ def ask(performance: Performance, model: str, batch_size: int, plan: Plan, *, no
     usd_per_h = sum(gpu_type(part.gpu_type).price_or_nan * part.gpus for part in parts)
     plan = replace(plan, iteration_s=time_s, memory_gib=iteration.memory_gib)
     return Answer(model, batch_size, plan, iteration, batch_size * iteration.rate, flops / per_s / time_s,
-                  usd_per_h * time_s / 3600 * 1000)  # fmt: skip
+                  1000 * (usd_per_h * time_s / 3600 + iteration.egress_usd))  # fmt: skip
+
+
+def _check_zones(performance: Performance, plan: Plan, zones: Sequence[str]) -> None:
+    """Raise a PerformanceError where zones are not those of the links, or not one of each stage."""
+    known = {name for link in performance.links.sites.zones for name in (link.one, link.other)}
+    if zones and len(zones) != len(plan.devices):
+        raise PerformanceError("a zone for each stage is needed", got=f"{len(zones)} zones",
+                               allowed=f"{len(plan.devices)}, one for each stage")
+    for zone in zones:
+        if zone not in known:
+            raise PerformanceError("no such zone", got=zone, allowed=", ".join(sorted(known)) or "none",
+                                   todo=did_you_mean(zone, known) or "Name a cluster file that has it: --cluster.")

@@ -1,15 +1,18 @@
 """Cluster descriptions: a preset's name, a TOML file, or a shorthand such as `v100:320x8+t4:10x4`.
 
-A TOML file has `[[nodes]]` (type, count, gpus, rack_size, price), `[links]` (each key with its unit) and prices that
-replace the catalogue's (`sim.cluster.nodeprices`). `sim/cluster/presets/*.toml` are examples.
+A TOML file has `[[nodes]]` (type, count, gpus, rack_size, zone, network, price), `[links]` (each key with its unit),
+prices that replace the catalogue's (`sim.cluster.nodeprices`) and types of one's own (`sim.settings.hardwarefile`).
+`sim/cluster/presets/*.toml` are examples.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,11 @@ import numpy as np
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from sim.cluster.nodeprices import NodePrice, TypePrices, at_mean, priced_groups
+from sim.cluster.sites import ALIKE, Adapter, Sites, ZoneLink
 from sim.cluster.spec import ClusterError, ClusterSpec, Links
-from sim.hardware.gputypes import GpuType, gpu_type
+from sim.hardware.gputypes import GpuType, gpu_type, with_types
 from sim.hardware.linkclasses import LinkError, link_class, link_names
+from sim.settings.hardwarefile import own_types
 from sim.settings.values import ConfigError, RefusedError, Settings, checked, key_names, read_toml, setting
 from traces.errors import HetsimError, did_you_mean
 
@@ -39,12 +44,57 @@ NEEDS = {"network_adapters": "network_class", "host_class": "gpus_per_switch", "
 class Nodes(NodePrice):
     """One `[[nodes]]` table: equal nodes."""
 
+    zone: str = setting("", "zone that they are in; left out: all nodes without one are in one zone")
+    network_gbytes_per_s: float | None = setting(
+        None, "of each of these nodes, within a rack, as sold; left out: that of [links]", unit="Gbyte/s", ge=1e-6,
+        le=1e9)
+    network_gbits_per_s: float | None = setting(None, "the same in Gbit/s", unit="Gbit/s", ge=1e-5, le=1e10)
+
     type: str = setting(..., "GPU type of the catalogue, any case", min_length=1)
     count: int = setting(..., "nodes of this kind", unit="nodes", ge=1, le=MAX_GPUS)
     gpus: int = setting(..., "GPUs of each", unit="GPU", ge=1, le=MAX_GPUS_PER_NODE)
     rack_size: int | None = setting(
         None, "nodes of a rack, which these nodes fill one after the other; left out: all such nodes of the "
         "file stand in one rack", unit="nodes", ge=1, le=MAX_GPUS)
+
+    @model_validator(mode="after")
+    def _one_rate(self) -> Nodes:
+        _once(self, "network")
+        return self
+
+
+class Zones(Settings):
+    """One `[[links.zones]]` table: what joins two zones, the same in both directions."""
+
+    between: list[str] = setting(..., "the two zones", allowed="a list of two names", min_length=2, max_length=2)
+    gbytes_per_s: float | None = setting(
+        None, "of each node, as sold: reached in part, as within a zone", unit="Gbyte/s", ge=1e-6, le=1e9)
+    gbits_per_s: float | None = setting(None, "the same in Gbit/s", unit="Gbit/s", ge=1e-5, le=1e10)
+    latency_s: float = setting(0.0, "where it is more than that between nodes", unit="s", ge=0, le=60)
+    egress_usd_per_gb: float | None = setting(
+        None, "of 10^9 bytes that leave one for the other; left out: unknown", unit="USD/GB", ge=0, le=1e6)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Zones:
+        if (self.gbytes_per_s is None) == (self.gbits_per_s is None):
+            raise RefusedError("the rate between two zones is given " + ("twice" if self.gbytes_per_s else "nowhere"),
+                               allowed="gbytes_per_s or gbits_per_s")
+        if self.between[0] == self.between[1] or not all(self.between):
+            raise RefusedError("not two zones", allowed='between = ["a", "b"], two names')
+        return self
+
+    def link(self) -> ZoneLink:
+        """In Gbyte/s; an unknown price is NaN."""
+        rate = self.gbytes_per_s if self.gbytes_per_s is not None else (self.gbits_per_s or 0) / GBITS_PER_GBYTE
+        usd = math.nan if self.egress_usd_per_gb is None else self.egress_usd_per_gb
+        return ZoneLink(self.between[0], self.between[1], rate, self.latency_s, usd)
+
+
+def _once(table: Nodes | LinkSettings, link: str) -> None:
+    """A bandwidth is given in one unit."""
+    if None not in (getattr(table, f"{link}_gbytes_per_s"), getattr(table, f"{link}_gbits_per_s")):
+        raise RefusedError(f"the {link} bandwidth is given twice",
+                           allowed=f"{link}_gbytes_per_s or {link}_gbits_per_s")
 
 
 def _link_class(between: str, meaning: str) -> Any:
@@ -74,14 +124,13 @@ class LinkSettings(Settings):
     gpus_per_socket: int = setting(0, "GPUs of one CPU socket; 0: all of a node", unit="GPU", ge=0, le=1024)
     host_class: str = _link_class("gpus", "class between switches of a socket; left out: by the type's PCIe")
     socket_class: str = _link_class("gpus", "class between sockets; left out: by the type's PCIe")
+    zones: list[Zones] = setting([], "what joins each two zones", allowed="[[links.zones]] tables")
 
     @model_validator(mode="after")
-    def _once(self) -> LinkSettings:
+    def _said_once(self) -> LinkSettings:
         """Nothing is said twice, and nothing is said that would not be read."""
         for link in ("network", "rack"):
-            if None not in (getattr(self, f"{link}_gbytes_per_s"), getattr(self, f"{link}_gbits_per_s")):
-                raise RefusedError(f"the {link} bandwidth is given twice",
-                                   allowed=f"{link}_gbytes_per_s or {link}_gbits_per_s")
+            _once(self, link)
         said = self.model_fields_set
         for one, others in INSTEAD.items():
             if one in said and said.intersection(others):
@@ -109,24 +158,27 @@ class LinkSettings(Settings):
                 raise RefusedError(error.what, allowed=str(error.allowed), todo=error.todo) from None
         return name
 
-    def links(self) -> Links:
+    def between_racks(self, network: float) -> float:
+        """Gbyte/s of a node between racks, of one that has so many within."""
+        return _bandwidth(self.rack_gbytes_per_s, self.rack_gbits_per_s, network / (self.rack_oversubscription or 1.0))
+
+    def links(self, sites: Sites = ALIKE) -> Links:
         """The links in Gbyte/s: x Gbit/s = x / 8 Gbyte/s."""
-
-        def bandwidth(gbytes: float | None, gbits: float | None, default: float) -> float:
-            return gbytes if gbytes is not None else default if gbits is None else gbits / GBITS_PER_GBYTE
-
         rate, latency_s = Links.network_gbytes_per_s, Links.network_latency_s
         if self.network_class:
             adapter = link_class(self.network_class, "nodes")
             rate, latency_s = adapter.gbytes_per_s * self.network_adapters, adapter.latency_s
-        network = bandwidth(self.network_gbytes_per_s, self.network_gbits_per_s, rate)
-        shared = network / (self.rack_oversubscription or 1.0)
+        network = _bandwidth(self.network_gbytes_per_s, self.network_gbits_per_s, rate)
         return Links(
-            network, bandwidth(self.rack_gbytes_per_s, self.rack_gbits_per_s, shared),
+            network, self.between_racks(network),
             latency_s if self.network_latency_s is None else self.network_latency_s, self.node_latency_s,
             self.network_class, self.node_class, self.gpus_per_nvlink, self.gpus_per_switch, self.gpus_per_socket,
-            self.host_class, self.socket_class,
+            self.host_class, self.socket_class, sites,
         )
+
+
+def _bandwidth(gbytes: float | None, gbits: float | None, default: float) -> float:
+    return gbytes if gbytes is not None else default if gbits is None else gbits / GBITS_PER_GBYTE
 
 
 class ClusterFile(TypePrices):
@@ -136,6 +188,8 @@ class ClusterFile(TypePrices):
     description: str = setting("", "one line for the list of presets")
     nodes: list[Nodes] = setting(..., "the [[nodes]] tables", allowed="one or more [[nodes]]", min_length=1)
     links: LinkSettings = setting(LinkSettings(), "bandwidths and latencies", allowed="a table")
+    gpu: dict[str, Any] = setting({}, "GPU types of one's own (sim.settings.hardwarefile)", allowed="[gpu.NAME] tables")
+    cpu: dict[str, Any] = setting({}, "CPU types of one's own", allowed="[cpu.NAME] tables")
 
 
 def load_cluster(text: str, prices: str | None = None) -> ClusterSpec:
@@ -229,6 +283,12 @@ def _from_table(table: Mapping[str, Any], where: str, name: str, prices: str | N
     """The cluster that a table describes; without a name it is called by its shorthand."""
     file = checked(ClusterFile, table, lambda path: f"{where}, {path}" if path else where,
                    nearest=_nearest, error=ClusterError)
+    with with_types(own_types({"gpu": file.gpu, "cpu": file.cpu}, where).values()):
+        return _of_file(file, where, name, prices)
+
+
+def _of_file(file: ClusterFile, where: str, name: str, prices: str | None) -> ClusterSpec:
+    """The cluster, where all its types are known by name."""
     total = sum(group.count * group.gpus for group in file.nodes)
     if total > MAX_GPUS:
         raise ClusterError("too many GPUs", where=where, got=total, allowed=f"up to {MAX_GPUS:,}")
@@ -243,9 +303,53 @@ def _from_table(table: Mapping[str, Any], where: str, name: str, prices: str | N
         [at_mean([priced[i] for i in of], [file.nodes[i].count * file.nodes[i].gpus for i in of]) for of in alike],
         np.repeat([order.index(gpu.name) for gpu in found], counts).tolist(),
         np.repeat([group.gpus for group in file.nodes], counts).tolist(),
-        _racks(file.nodes).tolist(), file.links.links(),
+        _racks(file.nodes).tolist(), file.links.links(_sites(file, found, where)),
         np.repeat([gpu.price_or_nan for gpu in priced], counts).tolist(),
+        [group.zone for group in file.nodes for _ in range(group.count)] if file.links.zones else (),
     )
+
+
+def _sites(file: ClusterFile, found: list[GpuType], where: str) -> Sites:
+    """Adapters by the kind of node, and zones.
+
+    Raises
+    ------
+    ClusterError
+        Nodes of one kind with two rates; zones of which nothing is said, or which have no nodes.
+    """
+    rates: dict[tuple[str, int], float | None] = {}
+    for i, (gpu, group) in enumerate(zip(found, file.nodes, strict=True)):
+        given = group.network_gbytes_per_s, group.network_gbits_per_s
+        rate = None if given == (None, None) else _bandwidth(*given, 0.0)
+        if rates.setdefault((gpu.name, group.gpus), rate) != rate:
+            raise ClusterError("nodes of one GPU type and size have two network rates", where=f"{where}, nodes.{i}",
+                               got=f"{gpu.name}, {group.gpus} GPUs", allowed="one rate for each type and size")
+    zones = [table.link() for table in file.links.zones]
+    told: set[frozenset[str]] = set()
+    for i, link in enumerate(zones):
+        pair = frozenset((link.one, link.other))
+        if pair in told:
+            raise ClusterError("two zones are joined twice", where=f"{where}, links.zones.{i}",
+                               got=f"{link.one} and {link.other}", allowed="one table for each two zones")
+        told.add(pair)
+    there = dict.fromkeys(group.zone for group in file.nodes)
+    if extra := sorted({name for pair in told for name in pair} - set(there)):
+        raise ClusterError("a zone has no nodes", where=f"{where}, links.zones", got=extra[0],
+                           allowed=", ".join(filter(None, there)) or "zones that [[nodes]] name",
+                           todo=did_you_mean(extra[0], filter(None, there)))
+    for one, other in combinations(there, 2):
+        if frozenset((one, other)) not in told:
+            raise ClusterError("nothing is said of what joins two zones", where=f"{where}, links.zones",
+                               got=f"{one or 'nodes without a zone'} and {other or 'nodes without a zone'}",
+                               allowed='a [[links.zones]] table with between = ["a", "b"] for each two')
+    plain = file.links.links()
+    told_of = {name for (name, _), rate in rates.items() if rate is not None}
+    adapters = tuple(
+        Adapter(name, gpus, plain.network_gbytes_per_s, plain.rack_gbytes_per_s) if rate is None
+        else Adapter(name, gpus, rate, file.links.between_racks(rate))
+        for (name, gpus), rate in rates.items() if name in told_of
+    )
+    return Sites(adapters, tuple(zones))
 
 
 def _racks(groups: list[Nodes]) -> np.ndarray:

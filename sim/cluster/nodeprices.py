@@ -16,20 +16,23 @@ from pydantic import Field, field_validator, model_validator
 from sim.cluster.prices import PriceRow, by_type, chosen, prices_file, read_prices
 from sim.cluster.spec import ClusterError
 from sim.hardware.gputypes import MOST_USD_PER_H, PRICE_KINDS, GpuType, Price, gpu_type
+from sim.settings.pricerow import UNKNOWN, unknown_as_none
 from sim.settings.values import RefusedError, Settings, setting
 from traces.errors import HetsimError, did_you_mean
 
-_Amounts = dict[str, Annotated[float, Field(ge=0, le=MOST_USD_PER_H)]]
+_Usd = Annotated[float, Field(ge=0, le=MOST_USD_PER_H)]
+_Amounts = dict[str, _Usd | None]
+_KINDS = (*PRICE_KINDS, UNKNOWN)
 _SHOWN_PRICES = 4
 """Of a type whose nodes have many prices, so many are told."""
-_AMOUNTS = "TYPE = price in USD, a number from 0 to 1,000,000"
+_AMOUNTS = f"TYPE = price in USD, a number from 0 to 1,000,000, or {UNKNOWN!r}"
 
 
 class NodePrice(Settings):
     """What a `[[nodes]]` table may say of its price."""
 
-    price_kind: str = setting("", "of these nodes: on-demand, spot or reserved; left out: the type's price",
-                              allowed=", ".join(PRICE_KINDS))
+    price_kind: str = setting("", "of these nodes: on-demand, spot, reserved or unknown; left out: the type's price",
+                              allowed=", ".join(_KINDS))
     price_usd_per_gpu_h: float | None = setting(None, "of these nodes, in place of the type's", unit="USD/GPU-h", ge=0,
                                                 le=MOST_USD_PER_H)
     price_usd_per_node_h: float | None = setting(None, "the same for each whole node", unit="USD/node-h", ge=0,
@@ -40,9 +43,9 @@ class NodePrice(Settings):
         said = [name for name in NodePrice.model_fields if getattr(self, name) not in ("", None)]
         if len(said) > 1:
             raise RefusedError(f"the price is given twice: {' and '.join(said)}", allowed="one of them")
-        if self.price_kind and self.price_kind not in PRICE_KINDS:
-            raise RefusedError(f"unknown kind of price {self.price_kind!r}", allowed=", ".join(PRICE_KINDS),
-                               todo=did_you_mean(self.price_kind, PRICE_KINDS))
+        if self.price_kind and self.price_kind not in _KINDS:
+            raise RefusedError(f"unknown kind of price {self.price_kind!r}", allowed=", ".join(_KINDS),
+                               todo=did_you_mean(self.price_kind, _KINDS))
         return self
 
 
@@ -55,6 +58,13 @@ class TypePrices(Settings):
         {}, "the same for whole nodes: shared by the GPUs of a node", unit="USD/node-h", allowed=_AMOUNTS)
     prices: list[PriceRow] = setting(
         [], "the same with kind, currency, date and source, as in a file of prices", allowed="[[prices]] tables")
+
+    @field_validator("prices_usd_per_gpu_h", "prices_usd_per_node_h", mode="before")
+    @classmethod
+    def _unknown(cls, amounts: object) -> object:
+        if not isinstance(amounts, dict):
+            return amounts
+        return {name: unknown_as_none(usd) for name, usd in amounts.items()}
 
     @field_validator("prices", mode="before")
     @classmethod
@@ -119,12 +129,14 @@ def at_mean(priced: Sequence[GpuType], gpus: Sequence[int]) -> GpuType:
 
 
 def _priced(
-    gpu: GpuType, group: Group, own: tuple[float, str] | None, rows: Sequence[Price], where: str,
+    gpu: GpuType, group: Group, own: tuple[float | None, str] | None, rows: Sequence[Price], where: str,
 ) -> GpuType:
     """The type at a group's own price; else that of its kind; else the file's for the type; else the catalogue's."""
     for usd, share, key in ((group.price_usd_per_gpu_h, 1, "gpu"), (group.price_usd_per_node_h, group.gpus, "node")):
         if usd is not None:
             return _set(gpu, usd / share, f"{where}.price_usd_per_{key}_h")
+    if group.price_kind == UNKNOWN:
+        return gpu.priced(None)
     if group.price_kind:
         row = chosen(rows, group.price_kind, where)
         return gpu.at(group.price_kind) if row is None else gpu.priced(row)
@@ -133,20 +145,20 @@ def _priced(
     return gpu.priced(chosen(rows, "", where)) if rows else gpu
 
 
-def _set(gpu: GpuType, usd_per_gpu_h: float, where: str) -> GpuType:
+def _set(gpu: GpuType, usd_per_gpu_h: float | None, where: str) -> GpuType:
     """The type with the file's own price, which then is cited as such."""
     return replace(gpu, price_usd_per_h=usd_per_gpu_h, cite={**gpu.cite, "price_usd_per_h": f"set in {where}"})
 
 
 def _types(
     file: TypePrices, groups: Sequence[Group], found: Sequence[GpuType], where: str,
-) -> dict[str, tuple[float, str]]:
+) -> dict[str, tuple[float | None, str]]:
     """USD for a GPU-hour that the file's two tables say for a type, and where they do."""
-    own: dict[str, tuple[float, str]] = {}
+    own: dict[str, tuple[float | None, str]] = {}
     sizes: Mapping[str, set[int]] = {gpu.name: set() for gpu in found}
     for gpu, group in zip(found, groups, strict=True):
         sizes[gpu.name].add(group.gpus)
-    rows = dict.fromkeys(by_type(file.prices, where), (0.0, f"{where}, prices"))
+    rows: dict[str, tuple[float | None, str]] = dict.fromkeys(by_type(file.prices, where), (0.0, f"{where}, prices"))
     for key in ("prices_usd_per_gpu_h", "prices_usd_per_node_h"):
         at = f"{where}, {key}"
         for text, usd in getattr(file, key).items():
@@ -167,7 +179,7 @@ def _types(
                                        allowed="nodes of one size",
                                        todo="Give price_usd_per_node_h in each of the [[nodes]] tables instead.")
                 share = min(sizes[name])
-            own[name] = usd / share, at
+            own[name] = None if usd is None else usd / share, at
     for name, (_, at) in (own | rows).items():
         if name not in sizes:
             raise ClusterError("a price for a GPU type that the cluster lacks", where=at, got=name,

@@ -3,7 +3,7 @@
     [[prices]]
     gpu_type = "A100"
     kind = "spot"
-    amount_per_h = 9.6
+    amount_per_h = 9.6      # or "unknown": never zero, never cheapest; as is a type that the file does not name
     per = "node"            # or "gpu"; a node's price is shared by its GPUs
     node_gpus = 8
     currency = "USD"        # another one needs currency_per_usd
@@ -17,22 +17,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sim.hardware.gputypes import PRICE_KINDS, GpuType, HardwareError, Price, gpu_type
+from sim.settings.pricerow import MoneyRow
 from sim.settings.values import ConfigError, Settings, checked, read_toml, setting
 from traces.errors import did_you_mean
 
 
-class PriceRow(Settings):
+class PriceRow(MoneyRow):
     """One `[[prices]]` table."""
 
-    gpu_type: str = setting(..., "GPU type of the catalogue, any case", min_length=1)
-    kind: str = setting(..., "on-demand, spot or reserved")
-    amount_per_h: float = setting(..., "price of an hour, in `currency`", ge=0, le=1e9)
-    per: str = setting(..., "what the amount is for: gpu or node")
-    node_gpus: int = setting(0, "GPUs of the node", unit="GPU", ge=0, le=1024)
-    currency: str = setting("USD", "of the amount")
-    currency_per_usd: float = setting(0.0, "how many of another currency make a USD; 0: not said", ge=0, le=1e9)
-    date: str = setting(..., "when it was asked for", min_length=1)
-    source: str = setting(..., "who asks for it", min_length=1)
+    gpu_type: str = setting(..., "GPU type of the catalogue, or of one's own, any case", min_length=1)
 
 
 class PriceFile(Settings):

@@ -6,12 +6,14 @@ that five jobs of 0.2 fill a GPU exactly and a million allocations leave no roun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from sim.cluster.sites import ALIKE, Site, Sites, slowest
 from sim.hardware.gputypes import GpuType
 from sim.kernels.ledger import give, take
 from traces.errors import HetsimError
@@ -54,6 +56,8 @@ class Links:
     """Class between the switches of a socket; empty: through the host bridge, by the type's PCIe generation."""
     socket_class: str = ""
     """Class between sockets; empty: by the type's PCIe generation."""
+    sites: Sites = ALIKE
+    """Adapters by the kind of node, and zones; none: all nodes send at the rates above."""
 
     @property
     def alike(self) -> bool:
@@ -64,6 +68,34 @@ class Links:
     def switch_gpus(self) -> int:
         """GPUs under one PCIe switch; 0: all of a node. No switch spans sockets."""
         return self.gpus_per_switch or self.gpus_per_socket
+
+    def site(self, gpu: GpuType, node_gpus: int, zone: str = "") -> Site:
+        """That of a node of so many GPUs of a type."""
+        found = self.sites.adapter(gpu.name, node_gpus)
+        return Site(*(found or (self.network_gbytes_per_s, self.rack_gbytes_per_s)), zone)
+
+    def among(self, members: Iterable[Site]) -> Links:
+        """The links as a ring over nodes of these sites finds them; of no sites: as they are."""
+        found = frozenset(members)
+        return self if not found else self._at(*slowest(self.sites, found))
+
+    def hop(self, own: Site, peer: Site) -> Links:
+        """The links as a node finds them that sends to another, or is sent to: its own adapter, what joins the zones.
+
+        The other's adapter is the other's affair: it may serve several.
+        """
+        return self._at(*slowest(self.sites, frozenset((own, own._replace(zone=peer.zone)))))
+
+    def _at(self, network: float, rack: float, latency_s: float) -> Links:
+        return replace(self, network_gbytes_per_s=network, rack_gbytes_per_s=rack, sites=ALIKE,
+                       network_latency_s=max(self.network_latency_s, latency_s))
+
+    @property
+    def fastest(self) -> Links:
+        """With the best adapter of any node, and all in one zone: what no plan beats."""
+        best = [(self.network_gbytes_per_s, self.rack_gbytes_per_s)]
+        best += [(a.network_gbytes_per_s, a.rack_gbytes_per_s) for a in self.sites.adapters]
+        return self if not self.sites else self._at(max(a for a, _ in best), max(b for _, b in best), 0.0)
 
     def groups(self, gpu: GpuType) -> tuple[int, ...]:
         """GPUs of a node that each faster link of a type joins, from near to far; empty: all are joined alike.
@@ -95,6 +127,7 @@ class ClusterSpec:
     node_first : int32 [nodes + 1], first GPU of each node; the last entry is the number of GPUs.
     gpu_node : int32 [GPUs], node of each GPU.
     node_usd_per_gpu_h : float64 [nodes], price of a GPU-hour there; NaN: unknown. `types` have the mean.
+    node_zone : zone of each node; empty: all are in one.
     """
 
     name: str
@@ -106,6 +139,7 @@ class ClusterSpec:
     node_first: np.ndarray
     gpu_node: np.ndarray
     node_usd_per_gpu_h: np.ndarray
+    node_zone: tuple[str, ...] = ()
 
     @classmethod
     def build(
@@ -117,6 +151,7 @@ class ClusterSpec:
         node_rack: Sequence[int] | None = None,
         links: Links | None = None,
         node_usd_per_gpu_h: Sequence[float] | None = None,
+        node_zone: Sequence[str] = (),
     ) -> ClusterSpec:
         """Make a cluster from one type index and one GPU count a node; without prices of nodes at those of the types.
 
@@ -152,7 +187,17 @@ class ClusterSpec:
         prices.flags.writeable = False
         for array in arrays:
             array.flags.writeable = False
-        return cls(name, tuple(types), arrays[0], arrays[1], arrays[2], links or Links(), arrays[3], arrays[4], prices)
+        return cls(name, tuple(types), arrays[0], arrays[1], arrays[2], links or Links(), arrays[3], arrays[4], prices,
+                   tuple(node_zone))  # fmt: skip
+
+    @cached_property
+    def node_site(self) -> tuple[Site, ...]:
+        """Site of each node; empty: all nodes send alike."""
+        if not self.links.sites:
+            return ()
+        kinds = zip(self.node_type.tolist(), self.node_gpus.tolist(), self.node_zone or ("",) * self.num_nodes,
+                    strict=True)  # fmt: skip
+        return tuple(self.links.site(self.types[t], gpus, zone) for t, gpus, zone in kinds)
 
     @property
     def num_nodes(self) -> int:

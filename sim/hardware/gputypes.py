@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import date as day
 from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 
 from traces.errors import HetsimError, did_you_mean
 
@@ -25,6 +28,9 @@ PRICE_KINDS = ("on-demand", "spot", "reserved")
 
 MOST_USD_PER_H = 1e6
 """For a GPU or a node: no provider asks for more."""
+
+_SAME_PRICE = 0.01
+"""Prices that differ by less are told as one."""
 
 _RATES = (1e-6, 1e9)
 """How many of a currency may make a USD."""
@@ -46,8 +52,8 @@ class Price:
 
     kind: str
     """One of `PRICE_KINDS`."""
-    amount_per_h: float
-    """Of one GPU, or of the whole node; in `currency`."""
+    amount_per_h: float | None
+    """Of one GPU, or of the whole node; in `currency`. None: nobody knows it."""
     per: str
     """'gpu' or 'node'."""
     date: str
@@ -72,8 +78,8 @@ class Price:
                 f"{self.currency}, {self.currency_per_usd:g} a USD",
                 f"USD alone, or another with currency_per_usd from {low:f} to {high:,.0f}", rated,
             ),
-            "a price": (f"{usd:g} USD an hour", f"0 to {MOST_USD_PER_H:,.0f} USD an hour for the {self.per}",
-                        0 <= usd <= MOST_USD_PER_H),
+            "a price": (f"{usd or 0:g} USD an hour", f"0 to {MOST_USD_PER_H:,.0f} USD an hour for the {self.per}",
+                        usd is None or 0 <= usd <= MOST_USD_PER_H),
             "date and source of a price": (f"{self.date!r}, {self.source!r}", "both", bool(self.date and self.source)),
             "the date of a price": (self.date, "a day, month or year, such as 2025-11-30, 2025-11, about 2025",
                                     _is_date(self.date)),
@@ -83,19 +89,21 @@ class Price:
                 raise HardwareError(f"{what} cannot be used", where=self.source, got=got, allowed=allowed)
 
     @property
-    def usd_per_h(self) -> float:
-        """The amount in USD."""
-        return self.amount_per_h / (self.currency_per_usd or 1.0)
+    def usd_per_h(self) -> float | None:
+        """The amount in USD; None: unknown."""
+        return None if self.amount_per_h is None else self.amount_per_h / (self.currency_per_usd or 1.0)
 
     @property
-    def usd_per_gpu_h(self) -> float:
-        """USD for a GPU-hour: a node's price is shared by its GPUs."""
-        return self.usd_per_h / (self.node_gpus or 1)
+    def usd_per_gpu_h(self) -> float | None:
+        """USD for a GPU-hour: a node's price is shared by its GPUs. None: unknown."""
+        usd = self.usd_per_h
+        return None if usd is None else usd / (self.node_gpus or 1)
 
     def __str__(self) -> str:
         """Where it comes from, in words."""
         node = f", a node of {self.node_gpus}" if self.per == "node" else ""
         money = "" if self.currency == "USD" else f", {self.currency_per_usd:g} {self.currency} a USD"
+        node = f"{node}, unknown" if self.amount_per_h is None else node
         return f"{self.source}, {self.kind}, {self.date}{node}{money}"
 
 
@@ -149,6 +157,8 @@ class GpuType:
     """What is known of its price; `price_usd_per_h` is the one that counts."""
     rented_gpus: int = 1
     """GPUs of the node that this price is for; 1: it is rented by the GPU."""
+    own: str | None = None
+    """Where the figures of a type of the user's own are from; None: it is one of the catalogue."""
 
     def priced(self, price: Price | None) -> GpuType:
         """The type at this price; None: it is unknown."""
@@ -168,6 +178,26 @@ class GpuType:
             raise HardwareError("unknown kind of price", got=kind, allowed=", ".join(PRICE_KINDS),
                                 todo=did_you_mean(kind, PRICE_KINDS))
         return self.priced(next((price for price in self.prices if price.kind == kind), None))
+
+    def alone(self, node_gpus: int) -> str:
+        """What to say where the price that counts is that of a node of one GPU, and nodes have `node_gpus`.
+
+        Providers ask more for a GPU among others than for one by itself, or sell none: then the price is too low, or a
+        guess. Empty where it is neither, or where the price is the user's own.
+        """
+        mine = next((price for price in self.prices if str(price) == self.cite.get("price")), None)
+        usd = self.price_usd_per_h
+        if mine is None or usd is None or mine.usd_per_gpu_h != usd or mine.node_gpus != 1 or node_gpus < 2:
+            return ""
+        sold = [price for price in self.prices if price.kind == mine.kind and price.node_gpus >= node_gpus]
+        near = min(sold, key=lambda price: price.node_gpus, default=None)
+        other = None if near is None else near.usd_per_gpu_h
+        if near is not None and other is not None and abs(other / usd - 1) < _SAME_PRICE:
+            return ""
+        asks = "no price of such a node is known" if near is None or other is None else (
+            f"{near.source} asks {other:.4g} for each of {near.node_gpus}")
+        return (f"{self.name} is priced as a node of one GPU ({mine.source}: {usd:.4g} USD/GPU-h), but nodes here have "
+                f"{node_gpus}: {asks}")
 
     def usd_per_gpu_h(self, kind: str) -> float | None:
         """Its price of a kind, the first that the catalogue knows, in USD per GPU-hour; None: unknown."""
@@ -208,9 +238,48 @@ class GpuType:
         return peak, self.fp32_efficiency
 
 
-@cache
+_OWN: ContextVar[Mapping[str, GpuType]] = ContextVar("types of the user's own", default=MappingProxyType({}))
+
+
+@contextmanager
+def with_types(types: Iterable[GpuType]) -> Iterator[None]:
+    """Within it types of the user's own are known by name, beside those of the catalogue and those known already.
+
+    Raises
+    ------
+    HardwareError
+        Two types of one name, in any case, differ in more than their price.
+    """
+    known = dict(_OWN.get())
+    by_word = {name.lower(): gpu for name, gpu in catalogue().items()}
+    for gpu in types:
+        other = by_word.get(gpu.name.lower())
+        if other is None:
+            known[gpu.name] = by_word[gpu.name.lower()] = gpu
+        elif _unpriced(other) != _unpriced(gpu):
+            raise HardwareError("two types have one name", got=gpu.name, allowed="types of different names",
+                                todo=f"One is of {other.own or 'the catalogue'}, the other of {gpu.own}.")
+    token = _OWN.set(MappingProxyType(known))
+    try:
+        yield
+    finally:
+        _OWN.reset(token)
+
+
+def _unpriced(gpu: GpuType) -> GpuType:
+    """A type without the price that counts, which a cluster or a file of prices may have set."""
+    none = gpu.priced(None)
+    return replace(none, cite={key: text for key, text in none.cite.items() if key != "price_usd_per_h"})
+
+
 def catalogue() -> Mapping[str, GpuType]:
-    """The GPU types that hetsim knows, by name, at their prices on demand."""
+    """The GPU types that are known, by name: those of hetsim at their prices on demand, and the user's own."""
+    own = _OWN.get()
+    return {**_shipped(), **own} if own else _shipped()
+
+
+@cache
+def _shipped() -> Mapping[str, GpuType]:
     table = tomllib.loads(files("sim.hardware").joinpath("gpus.toml").read_text("utf-8"))
     types = {}
     for name, entry in table["gpu"].items():
@@ -229,7 +298,6 @@ def gpu_type(name: str) -> GpuType:
     """
     known = {n.lower(): t for n, t in catalogue().items()}
     if name.lower() not in known:
-        raise HardwareError(
-            "unknown GPU type", got=name, allowed=", ".join(catalogue()), todo=did_you_mean(name.lower(), known)
-        )
+        todo = did_you_mean(name.lower(), known) or "A type of your own: --hardware FILE, or [gpu.NAME] in the cluster."
+        raise HardwareError("unknown GPU type", got=name, allowed=", ".join(catalogue()), todo=todo)
     return known[name.lower()]

@@ -168,15 +168,20 @@ _SCALED = (
     ("fill_s", MATRIX_KINDS),
 )
 """What a fit to whole models scales together; beside these, the launch and the host's time for a kernel."""
+_UPDATE_APART = (
+    *_SCALED[:3], ("memory", ("conv", "gemm", "attention", "lstm", "embedding")), *_SCALED[4:], ("memory", ("update",)),
+)
+"""The same where steps of few operators tell the optimizer's share: it is of another kind of kernel, or of many."""
 HOST_START_S = 10e-6
 MOST_COMPUTE = 1.5
 """Efficiencies of the catalogue are 0.37 to 0.9: what is fitted beyond this would only be cut off at the peak."""
 
 
 def fit_models(
-    rows: Sequence[ModelRow], graph_of: GraphOf, name: str, source: str, start: Calibration | None = None
-) -> Calibration:
-    """Fit seven factors to whole training steps: see `_SCALED`, launch and host.
+    rows: Sequence[ModelRow], graph_of: GraphOf, name: str, source: str, start: Calibration | None = None,
+    update_apart: bool = False,
+) -> Calibration:  # fmt: skip
+    """Fit seven factors to whole training steps: see `_SCALED`, launch and host; `update_apart`: an eighth.
 
     `held_out_mean` is the mean error of rows whose model was left out of the fit.
     """
@@ -186,15 +191,16 @@ def fit_models(
         raise PerformanceError("too few rows to fit", got=len(rows), allowed="3 or more")
     measured = np.array([row.time_s for row in rows])
     models = np.array([row.model for row in rows])
+    scaled = _UPDATE_APART if update_apart else _SCALED
 
     def fitted(used: np.ndarray) -> Calibration:
         chosen = [row for row, use in zip(rows, used, strict=True) if use]
         log = _least(
-            lambda p: predicted_s(chosen, _scaled(start, p, name, precision), graph_of),
+            lambda p: predicted_s(chosen, _scaled(start, p, name, precision, scaled), graph_of),
             measured[used],
-            np.zeros(len(_SCALED) + 2),
+            np.zeros(len(scaled) + 2),
         )
-        return _scaled(start, log, name, precision)
+        return _scaled(start, log, name, precision, scaled)
 
     found = fitted(np.ones(len(rows), dtype=bool))
     held = np.full(len(rows), np.nan)
@@ -208,16 +214,18 @@ def fit_models(
     return replace(found, source=source, gpus=tuple(sorted({row.gpu for row in rows})), error=error)
 
 
-def _scaled(start: Calibration, log: np.ndarray, name: str, precision: str) -> Calibration:
+def _scaled(
+    start: Calibration, log: np.ndarray, name: str, precision: str, scaled: Sequence[tuple[str, Sequence[str]]]
+) -> Calibration:
     """The start with its parameters times exp(log)."""
     factor = np.exp(log).tolist()
     kinds = dict(start.kinds)
-    for (parameter, members), by in zip(_SCALED, factor, strict=False):
+    for (parameter, members), by in zip(scaled, factor, strict=False):
         for kind in members:
             value = getattr(kinds[kind], parameter) * by
             value = min(value, MOST_COMPUTE) if parameter == "compute" else value
             kinds[kind] = replace(kinds[kind], **{parameter: value})
-    launch, host = factor[len(_SCALED) :]
+    launch, host = factor[len(scaled) :]
     host_s = (start.host_s or HOST_START_S) * host
     return Calibration(name, precision, kinds, start.launch_s * launch, host_s, start.source)
 

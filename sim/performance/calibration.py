@@ -40,7 +40,7 @@ from traces.reading.limits import parse_toml, plain_bytes
 
 KINDS = ("conv", "gemm", "attention", "lstm", "norm", "embedding", "elementwise", "pool", "update")
 """Kinds of operators, and the optimizer's step."""
-SHIPPED = ("tuned", "eager", "scripts")
+SHIPPED = ("tuned", "eager", "scripts", "megatron")
 """Calibrations that hetsim has."""
 
 
@@ -158,7 +158,8 @@ def shipped(name: str) -> Calibration:
 
     'tuned': mixed precision, well optimized: the efficiencies of the catalogue and nothing fitted. 'eager': plain
     PyTorch in mixed precision, fitted to operators timed on an H100. 'scripts': training scripts of 2018 to 2021 in
-    single precision (TF32 where present), fitted to published whole-model rates.
+    single precision (TF32 where present), fitted to published whole-model rates. 'megatron': transformers trained by
+    DeepSpeed and Megatron in single precision (TF32 where present), fitted to published times of layers.
 
     Raises
     ------

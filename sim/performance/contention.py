@@ -89,6 +89,11 @@ class Network:
     """The jobs that use a cluster's links at one time, by any number that names them. Solves anew what has changed."""
 
     def __init__(self, cluster: ClusterSpec) -> None:
+        if cluster.node_site:
+            raise PerformanceError(
+                "nodes that do not send alike cannot share links", where=f"cluster {cluster.name!r}",
+                got="adapters by the kind of node, or zones", allowed="contention = none, or nodes that send alike",
+            )  # fmt: skip
         self._cluster = cluster
         nodes_of = np.bincount(cluster.node_rack)
         link, uplink = (network_bytes_per_s(cluster.links, racks) for racks in (1, 2))

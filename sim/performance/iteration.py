@@ -47,6 +47,8 @@ class Iteration:
     source: str = "modelled"
     memory_part: tuple[float, ...] = ()
     """`memory_gib` as parts of what those GPUs have."""
+    egress_usd: float = 0.0
+    """For bytes that leave a zone; NaN: a price is unknown."""
 
     def tight(self, margin: float) -> tuple[int, ...]:
         """Stages whose GPUs have less than the part `margin` of their memory left."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
 from sim.cluster.spec import Links
 from sim.performance.gpu_links import (
@@ -17,6 +19,9 @@ from sim.performance.gpu_links import (
 from sim.performance.graph import OperatorGraph
 from sim.performance.stage_sites import StageGpus, tensor_group
 
+Reach = tuple[Any, ...]
+"""Of a piece that leaves a node: racks crossed and, where nodes do not send alike, the sites at this end and at
+the other; empty: it stays on its node."""
 ROUNDING = 1e-12
 """Of a micro-batch: a piece as small as this comes of rounding."""
 
@@ -44,7 +49,8 @@ def message_s(
         # An all-gather is the second half of a ring all-reduce.
         took += max(
             gang_allreduce_s(
-                kept * one.share / one.replicas, one.gpu, *tensor_group(one), links, stage_link(one, links)
+                kept * one.share / one.replicas, one.gpu, *tensor_group(one), links.among(one.sites),
+                stage_link(one, links),
             )
             for one in receiver.all_parts
         ) / 2  # fmt: skip
@@ -66,33 +72,50 @@ def transfer_s(num_bytes: float, sender: StageGpus, receiver: StageGpus, links: 
 @lru_cache(maxsize=65536)
 def busiest(sender: StageGpus, receiver: StageGpus, links: Links) -> tuple[tuple[float, float, float], ...]:
     """Of each kind of link: bytes/s, latency (s), and the most that one of them carries, of the whole message."""
-    load: defaultdict[tuple[str, int, int], float] = defaultdict(float)
-    near: dict[tuple[str, int, int], tuple[float, float]] = {}
+    load: defaultdict[tuple[str, int, Reach], float] = defaultdict(float)
+    near: dict[tuple[str, int, Reach], tuple[float, float]] = {}
+    for piece, i, j, a_one, b_one, slots in pieces(sender, receiver):
+        if sender.nodes[i] == receiver.nodes[j]:
+            gpu = min(a_one.gpu, b_one.gpu, key=node_bytes_per_s)
+            link = inside(gpu, links, gang_link(gpu, slots, links))
+            for port in (("gpu out", i, ()), ("gpu in", j, ())):
+                load[port] += piece
+                near[port] = min(near.get(port, link), link)
+        else:
+            racks = 1 + (sender.racks[i] != receiver.racks[j])
+            there: Reach = ()
+            back: Reach = ()
+            if sender.sites:
+                there, back = (sender.sites[i], receiver.sites[j]), (receiver.sites[j], sender.sites[i])
+            load["node out", sender.nodes[i], (racks, *there)] += piece
+            load["node in", receiver.nodes[j], (racks, *back)] += piece
+    far: dict[Reach, tuple[float, float]] = {}
+    for reach in {port[2] for port in load} - {()}:
+        racks, *ends = reach
+        seen = links.hop(*ends) if ends else links
+        far[reach] = network_bytes_per_s(seen, racks), seen.network_latency_s
+    most: defaultdict[tuple[float, float], float] = defaultdict(float)
+    for port, share in load.items():
+        link = far[port[2]] if port[2] else near[port]
+        most[link] = max(most[link], share)
+    return tuple((*link, share) for link, share in most.items())
+
+
+def pieces(
+    sender: StageGpus, receiver: StageGpus
+) -> Iterator[tuple[float, int, int, StageGpus, StageGpus, tuple[int, ...]]]:
+    """Each piece of a message, as a part of the whole; its sender's and its receiver's place in their stages, and the
+    parts that they are of; their numbers within their nodes, where these matter."""
     a, b, i, j = _ends(sender), _ends(receiver), 0, 0
     at = 0.0
     while i < len(a) and j < len(b):
         (a_end, a_one, a_index), (b_end, b_one, b_index) = a[i], b[j]
         until = min(a_end, b_end)
         piece, at = until - at, until
-        if sender.nodes[i] == receiver.nodes[j]:
-            gpu = min(a_one.gpu, b_one.gpu, key=node_bytes_per_s)
-            slots = (a_one.slots[a_index], b_one.slots[b_index]) if a_one.slots and b_one.slots else ()
-            link = inside(gpu, links, gang_link(gpu, slots, links))
-            for port in (("gpu out", i, 0), ("gpu in", j, 0)):
-                load[port] += piece
-                near[port] = min(near.get(port, link), link)
-        else:
-            racks = 1 + (sender.racks[i] != receiver.racks[j])
-            load["node out", sender.nodes[i], racks] += piece
-            load["node in", receiver.nodes[j], racks] += piece
+        slots = (a_one.slots[a_index], b_one.slots[b_index]) if a_one.slots and b_one.slots else ()
+        yield piece, i, j, a_one, b_one, slots
         # Shares may round, so that ends that meet differ in the last bit: that is no piece of its own.
         i, j = i + (a_end <= until + ROUNDING), j + (b_end <= until + ROUNDING)
-    far = {r: (network_bytes_per_s(links, r), links.network_latency_s) for r in {port[2] for port in load} - {0}}
-    most: defaultdict[tuple[float, float], float] = defaultdict(float)
-    for port, share in load.items():
-        link = far[port[2]] if port[2] else near[port]
-        most[link] = max(most[link], share)
-    return tuple((*link, share) for link, share in most.items())
 
 
 def _ends(stage: StageGpus) -> list[tuple[float, StageGpus, int]]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from sim.cluster.plan import Plan
+from sim.cluster.sites import Site
 from sim.cluster.spec import ClusterSpec, Links
 from sim.hardware.gputypes import GpuType
 from sim.performance.arguments import check_batch, check_gang, check_gpu, check_plan, check_span
@@ -230,7 +231,7 @@ class Performance:
 
     def data_parallel(
         self, model: str, batch_size: int, gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int = 1,
-        slots: tuple[int, ...] = (),
+        slots: tuple[int, ...] = (), sites: tuple[Site, ...] = (),
     ) -> Iteration:  # fmt: skip
         """One iteration of data parallelism: ceil(batch_size / n) samples on a GPU, then an all-reduce.
 
@@ -241,6 +242,7 @@ class Performance:
         racks : racks that the nodes are in.
         slots : number of each GPU within its node, node by node; empty: the first ones of each. Only read where the
             links do not join all GPUs of a node alike.
+        sites : of its nodes, each once, in order; empty: they send as the links say.
 
         Raises
         ------
@@ -259,23 +261,23 @@ class Performance:
         >>> f"{together.iteration_s:.3f} s"
         '0.048 s'
         """
-        key = (model, batch_size, id(gpu), gpus_per_node, racks, slots)
+        key = (model, batch_size, id(gpu), gpus_per_node, racks, slots, sites)
         known = self._gangs.get(key) if isinstance(gpus_per_node, tuple) and isinstance(slots, tuple) else None
         if known is None:
             check_gpu(gpu)
             check_gang(gpus_per_node, racks, slots)
             self._types.setdefault(id(gpu), gpu)
-            known = self._gangs[key] = self._gang(model, batch_size, gpu, gpus_per_node, racks, slots)
+            known = self._gangs[key] = self._gang(model, batch_size, gpu, gpus_per_node, racks, slots, sites)
         return known
 
     def _gang(
         self, model: str, batch_size: int, gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int,
-        slots: tuple[int, ...],
+        slots: tuple[int, ...], sites: tuple[Site, ...],
     ) -> Iteration:  # fmt: skip
         if self.resolve(model) in self._measured:
             return self._measured_rate(model, batch_size, gpu, gpus_per_node)
         span = (0, len(self.graph(model)) - 1)
-        stage = gang_on(gpu, gpus_per_node, racks, slots)
+        stage = gang_on(gpu, gpus_per_node, racks, slots, sites)
         how = Strategy(self.schedule, overlap=self.overlap, exchange=self.exchange)
         return self._run(model, (), batch_size, how, [span], [stage])
 

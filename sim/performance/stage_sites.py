@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sim.cluster.plan import Part, Plan
+from sim.cluster.sites import Site
 from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import GpuType
 from sim.performance.graph import PerformanceError
 
-Places = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Node, rack and slot of each GPU (`layout`)."""
+Places = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[Site, ...]]
+"""Node, rack, slot and site of each GPU (`layout`)."""
+GangSites = tuple[Site, ...]
+"""Of a gang's nodes, each once."""
 
 
 def by_node(nodes: tuple[int, ...]) -> tuple[int, ...]:
@@ -42,6 +45,8 @@ class StageGpus:
     """Replicas of several types, in order (`sim.cluster.plan.Part`)."""
     share: float = 1.0
     """Of a micro-batch's samples, for a part."""
+    sites: tuple[Site, ...] = ()
+    """Of the node of each GPU, where nodes do not send alike; of a gang that sends nothing but sums, each once."""
 
     @property
     def all_parts(self) -> tuple[StageGpus, ...]:
@@ -69,8 +74,8 @@ def tensor_group(stage: StageGpus) -> tuple[tuple[int, ...], int]:
 def layout(gpus: np.ndarray, cluster: ClusterSpec) -> Places:
     """Node and rack of each GPU, numbered in the order of first appearance, and its number within its node.
 
-    All of a placement that matters for speed: the last is empty where the cluster's links join all GPUs of a node
-    alike.
+    All of a placement that matters for speed: numbers within nodes are left out where the cluster's links join all GPUs
+    of a node alike, sites where all nodes send alike.
 
     Raises
     ------
@@ -85,7 +90,8 @@ def layout(gpus: np.ndarray, cluster: ClusterSpec) -> Places:
         )  # fmt: skip
     nodes = cluster.gpu_node[gpus]
     slots = () if cluster.links.alike else tuple((gpus - cluster.node_first[nodes]).tolist())
-    return _renumbered(nodes.tolist()), _renumbered(cluster.node_rack[nodes].tolist()), slots
+    sites = tuple(cluster.node_site[node] for node in nodes.tolist()) if cluster.node_site else ()
+    return _renumbered(nodes.tolist()), _renumbered(cluster.node_rack[nodes].tolist()), slots, sites
 
 
 def _renumbered(labels: list[int]) -> tuple[int, ...]:
@@ -94,11 +100,11 @@ def _renumbered(labels: list[int]) -> tuple[int, ...]:
 
 
 def gang_on(
-    gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int, slots: tuple[int, ...] = ()
+    gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int, slots: tuple[int, ...] = (), sites: tuple[Site, ...] = ()
 ) -> StageGpus:
     """A gang with so many GPUs on each node, in so many racks."""
     nodes = tuple(node for node, count in enumerate(gpus_per_node) for _ in range(count))
-    return StageGpus(gpu, nodes, tuple(min(node, racks - 1) for node in nodes), slots=slots)
+    return StageGpus(gpu, nodes, tuple(min(node, racks - 1) for node in nodes), slots=slots, sites=sites)
 
 
 def in_stage_order(plan: Plan, gpus_of_type: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -138,7 +144,7 @@ def stages_on(plan: Plan, model: str, gpus: np.ndarray, cluster: ClusterSpec, pl
     if len(gpus) != plan.num_gpus:
         raise PerformanceError("the GPUs are not the plan's", where=where, got=f"{len(gpus)} GPUs",
                                allowed=f"{plan.num_gpus} GPUs")  # fmt: skip
-    types, (nodes, racks, slots) = cluster.node_type[cluster.gpu_node[gpus]].tolist(), places
+    types, (nodes, racks, slots, sites) = cluster.node_type[cluster.gpu_node[gpus]].tolist(), places
     stages, at = [], 0
     for number, stage in enumerate(plan.devices):
         parts, first = [], at
@@ -151,12 +157,14 @@ def stages_on(plan: Plan, model: str, gpus: np.ndarray, cluster: ClusterSpec, pl
                     got=sorted({cluster.types[t].name.lower() for t in types[here]}), allowed=part.gpu_type,
                 )  # fmt: skip
             gpu = cluster.types[index]
-            parts.append(StageGpus(gpu, nodes[here], racks[here], stage.tensor, slots[here], share=part.share))
+            parts.append(StageGpus(gpu, nodes[here], racks[here], stage.tensor, slots[here], share=part.share,
+                                   sites=sites[here]))  # fmt: skip
             at += part.gpus
         if stage.parts:
             here = slice(first, at)
             one = parts[0]
-            stages.append(StageGpus(one.gpu, nodes[here], racks[here], stage.tensor, slots[here], tuple(parts)))
+            stages.append(StageGpus(one.gpu, nodes[here], racks[here], stage.tensor, slots[here], tuple(parts),
+                                    sites=sites[here]))  # fmt: skip
         else:
             stages.append(parts[0])
     return stages * plan.chunks

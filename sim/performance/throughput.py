@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sim.cluster.plan import Plan
+from sim.cluster.sites import Site, distinct
 from sim.cluster.spec import WHOLE, ClusterSpec
 from sim.performance.graph import PerformanceError
 from sim.performance.iteration import Iteration
@@ -31,17 +32,20 @@ def iteration_on(
     gpu = cluster.types[cluster.node_type[cluster.gpu_node[gpus[0]]]]
     layout: tuple[int, ...] = (1,)
     slots: tuple[int, ...] = ()
+    sites: tuple[Site, ...] = ()
     racks = 1
     if gpus.size > 1:
         nodes = cluster.gpu_node[gpus]
         counts = Counter(nodes.tolist())  # of so few a set is made ten times as fast as a sorted array
         layout = tuple(sorted(counts.values(), reverse=True))
         racks = len(set(cluster.node_rack[list(counts)].tolist())) if len(layout) > 1 else 1
+        if cluster.node_site and len(layout) > 1:
+            sites = distinct(cluster.node_site[node] for node in counts)
         if not cluster.links.alike:
             # Node by node, as the layout counts them: most GPUs first.
             order = np.lexsort((gpus, nodes, np.array([-counts[node] for node in nodes.tolist()])))
             slots = tuple((gpus - cluster.node_first[nodes])[order].tolist())
-    return performance.data_parallel(model, batch_size, gpu, layout, racks, slots)
+    return performance.data_parallel(model, batch_size, gpu, layout, racks, slots, sites)
 
 
 def packed_gpus(cluster: ClusterSpec, kind: int) -> np.ndarray:

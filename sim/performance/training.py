@@ -32,6 +32,7 @@ from sim.cluster.spec import Links
 from sim.hardware.gputypes import GpuType
 from sim.kernels.collectives import async_periods_s, parameter_server_s
 from sim.performance.calibration import Calibration
+from sim.performance.egress import iteration_egress_usd
 from sim.performance.gpu_links import (
     ALGORITHMS,
     gang_allreduce_s,
@@ -78,6 +79,7 @@ class Strategy:
 def tensor_sums(graph: OperatorGraph, samples: float, part: StageGpus, links: Links, value_bytes: int) -> Times:
     """Seconds of the all-reduce over the GPUs of a replica after each operator, forward and backward."""
     group, racks = tensor_group(part)
+    links = links.among(part.sites)
     link, scale, sums = stage_link(part, links), samples * value_bytes / VALUE_BYTES, []
     for num_bytes in (graph.reduce_fwd_bytes, graph.reduce_bwd_bytes):
         sizes, which = np.unique(num_bytes, return_inverse=True)
@@ -116,6 +118,7 @@ def gradients_s(
     nodes, racks = stage.nodes[::t], len(set(stage.racks[::t]))
     if len(nodes) == 1:
         return 0.0
+    links = links.among(stage.sites)
     # The t groups of a node send at once over its one network link.
     shared = links if t == 1 else replace(
         links, network_gbytes_per_s=links.network_gbytes_per_s / t, rack_gbytes_per_s=links.rack_gbytes_per_s / t
@@ -176,6 +179,10 @@ def train(
     )  # fmt: skip
     parts = tuple(memory.total_gib / (part.gpu.memory_gib or math.nan) for part, memory in nearest)
     result = replace(result, memory_part=parts)
+    if links.sites.zones and stages[0].sites:
+        value = calibration.value_bytes
+        usd = iteration_egress_usd(model, graphs, spans, stages, batch_size, job.scale, value, links.sites)
+        result = replace(result, egress_usd=usd)
     for s, (part, memory) in enumerate(nearest):
         helps = partial(job.helps, s=s, part=part, memory=memory)
         if reason := job.starved(s) or does_not_fit(s, part.gpu.name, memory, part.gpu.memory_gib, helps):

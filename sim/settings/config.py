@@ -14,9 +14,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from sim.hardware.gputypes import gpu_type
+from sim.hardware.gputypes import GpuType, gpu_type, with_types
+from sim.settings.hardwarefile import as_table, own_types, read_hardware
 from sim.settings.values import (
     MAX_TIME_S,
     ConfigError,
@@ -25,12 +26,12 @@ from sim.settings.values import (
     allowed_values,
     checked,
     key_names,
+    parse_setting,
     plain,
     read_toml,
     setting,
 )
 from traces.errors import HetsimError, did_you_mean
-from traces.reading.limits import parse_toml
 
 __all__ = [
     "ConfigError", "EngineConfig", "RunConfig", "Setting", "config_of", "list_settings", "load_config",
@@ -141,6 +142,9 @@ class RunConfig(Settings):
         {}, "settings of the recipe", allowed="name = value, for each setting")
     cluster: str = setting(
         "gavel", "cluster: preset, TOML file, or shorthand such as v100:8x4+t4:2x8", file=True, min_length=1)
+    hardware: dict[str, Any] = setting(
+        {}, "GPU and CPU types of one's own, which are kept by value (docs/hardware.md)",
+        allowed="a TOML file, or tables gpu.NAME and cpu.NAME")
     prices: str | None = setting(
         None, "what GPUs cost: on-demand, spot or reserved prices of the catalogue, or a file of prices; left out: "
         "those of the cluster's file, else the catalogue's on demand", file=True, min_length=1)
@@ -219,11 +223,25 @@ class RunConfig(Settings):
 
         return read | {"map": settled(read["map"])}
 
+    @field_validator("hardware", mode="before")
+    @classmethod
+    def _hardware(cls, hardware: Any) -> Any:
+        """Types are kept as what a file says: it may change, or be elsewhere when the run is made again."""
+        if isinstance(hardware, str):
+            return as_table(read_hardware(hardware).values())
+        return as_table(own_types(hardware, "run.hardware").values()) if isinstance(hardware, dict) else hardware
+
+    @property
+    def own_types(self) -> tuple[GpuType, ...]:
+        """The types of `hardware`."""
+        return tuple(own_types(self.hardware, "run.hardware").values())
+
     @field_validator("reference")
     @classmethod
-    def _reference(cls, name: str) -> str:
+    def _reference(cls, name: str, info: ValidationInfo) -> str:
         try:
-            return gpu_type(name).name
+            with with_types(own_types(info.data.get("hardware", {}), "run.hardware").values()):
+                return gpu_type(name).name
         except HetsimError as error:
             raise RefusedError(error.what, allowed=error.allowed, todo=error.todo) from None
 
@@ -320,24 +338,6 @@ def config_of(
         return f"{origin}, {dotted if dotted.startswith('engine') else 'run.' + dotted}"
 
     return checked(RunConfig, data, where, nearest=_nearest)
-
-
-def parse_setting(text: str) -> tuple[str, Any]:
-    """Split `name=value` of the command line; the value is read as TOML where it is TOML, else as text.
-
-    Raises
-    ------
-    ConfigError
-        There is no `=`, or no name before it.
-    """
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise ConfigError("a setting without a value", where="command line", got=text, allowed="name=value")
-    try:
-        table = parse_toml(f"value = {value}")
-    except ValueError:  # no TOML, a number of thousands of digits, brackets without end
-        return name.strip(), value.strip()
-    return name.strip(), table["value"] if len(table) == 1 else value.strip()
 
 
 def _sections(file: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -11,9 +11,11 @@ from policies.estimate.speeds import believed_speeds
 from policies.registry import make
 from sim.cluster.clusterfiles import load_cluster
 from sim.engine.simulate import RunResult, simulate
+from sim.hardware.gputypes import GpuType, with_types
 from sim.performance.type_order import with_type_order
 from sim.results.schema import in_json
 from sim.settings.config import RunConfig
+from sim.settings.hardwarefile import as_table
 from sim.workload.prepare import Workload, check_files, prepare, resolved
 from traces.trace import Trace
 
@@ -49,24 +51,40 @@ class Replay:
         self.config = resolved(config)
         check_files(self.config)
         config = self.config
-        self.cluster = with_type_order(
-            load_cluster(config.cluster, config.prices), config.type_order, config.calibration, config.seed
-        )
+        with with_types(config.own_types):
+            self.cluster = with_type_order(
+                load_cluster(config.cluster, config.prices), config.type_order, config.calibration, config.seed
+            )
+
+    @property
+    def own_types(self) -> tuple[GpuType, ...]:
+        """Types of the user's own: those of the settings, then those of the cluster's file."""
+        named = {gpu.name for gpu in self.config.own_types}
+        return *self.config.own_types, *(gpu for gpu in self.cluster.types if gpu.own and gpu.name not in named)
 
     @cached_property
     def workload(self) -> Workload:
-        return prepare(self.config, self.cluster, self._whole)
+        with with_types(self.own_types):
+            return prepare(self.config, self.cluster, self._whole)
 
     @property
     def settings(self) -> dict[str, Any]:
         """All settings as JSON can hold them, the policy's own with their defaults; where results go is none."""
         kept = self.config.model_dump(exclude={"out", "policy_settings"})
+        if own := as_table(self.own_types):  # by value: the files may change
+            kept["hardware"] = own
+        else:
+            del kept["hardware"]
         kept["policy_settings"] = {name: getattr(self.policy, name) for name in self.policy.settings()}
         settings: dict[str, Any] = in_json(kept)
         return settings
 
     def play(self, on_progress: Callable[[int, float], None] | None = None) -> RunResult:
         """Replay the trace; `on_progress` is called now and then with (jobs that have left, simulated time)."""
+        with with_types(self.own_types):
+            return self._play(on_progress)
+
+    def _play(self, on_progress: Callable[[int, float], None] | None) -> RunResult:
         config, policy, work = self.config, self.policy, self.workload
         believed, speeds, belief = None, work.performance, "exact"
         if policy.needs_estimates:

@@ -206,7 +206,7 @@ class Modelled:
         return self._iteration(row, gpus, plan).rate * self._share[row]
 
     def alike(self) -> float | np.ndarray | None:
-        if not self._cluster.links.alike:
+        if not self._cluster.links.alike or self._cluster.node_site:
             return None
         kinds: dict[tuple[str, int, float], int] = {}
         keys = zip(self._model, self._batch, self._share, strict=True)

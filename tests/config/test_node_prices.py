@@ -108,3 +108,20 @@ def test_prices_asked_for_replace_those_of_the_cluster(cluster):
         load_cluster("a100:8", "spott")
     with pytest.raises(ClusterError, match="unknown key"):
         cluster(A100 + "cost = 1\n")
+
+
+@pytest.mark.parametrize("said", [
+    '[prices_usd_per_gpu_h]\nA100 = "unknown"\n',
+    '[prices_usd_per_node_h]\nA100 = "unknown"\n',
+    'price_kind = "unknown"\n',
+    ROW.format("A100", "spot", '"unknown"'),
+])
+def test_a_price_may_be_unknown_wherever_one_is_said(cluster, said):
+    spec = cluster(A100 + said)
+    assert spec.types[0].price_usd_per_h is None
+    assert all(math.isnan(usd) for usd in spec.node_usd_per_gpu_h)
+
+
+def test_a_blank_price_is_refused_with_what_to_say_instead(cluster):
+    with pytest.raises(ClusterError, match=r"prices_usd_per_gpu_h.*'unknown'"):
+        cluster(A100 + '[prices_usd_per_gpu_h]\nA100 = ""\n')

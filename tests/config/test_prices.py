@@ -46,10 +46,11 @@ def test_p53_money_of_another_currency_is_turned_into_usd():
 
 
 def test_p53_each_price_of_the_catalogue_has_kind_what_for_currency_date_and_source():
-    rows = [(gpu, row) for gpu in catalogue().values() for row in gpu.prices]
+    counts = [(gpu, [row for row in gpu.prices if row.kind == "on-demand"]) for gpu in catalogue().values()]
+    rows = [(gpu, found[0]) for gpu, found in counts if found]
     assert len(rows) >= 10
     for gpu, row in rows:
-        assert gpu.price_usd_per_h == gpu.prices[0].usd_per_gpu_h
+        assert gpu.price_usd_per_h == row.usd_per_gpu_h
         assert row.date in gpu.cite["price"]
         assert row.source in gpu.cite["price"]
         assert row.kind in gpu.cite["price"]
@@ -129,3 +130,29 @@ def test_an_unknown_kind_and_a_file_that_is_not_there():
         gpu_type("V100").at("spott")
     with pytest.raises(ConfigError, match=r"none\.toml"):
         priced([gpu_type("V100")], "none.toml")
+
+
+def test_a_price_may_be_said_to_be_unknown_which_is_neither_zero_nor_blank(file):
+    """As long as `unknown` was refused, a made-up number stood there."""
+    t4 = gpu_type("T4")
+    (unknown,) = priced([t4], str(file(ROW.format("T4", "spot", '"unknown"', "gpu"))))
+    assert unknown.price_usd_per_h is None
+    assert unknown.cite["price"] == "mine, spot, 2025-11-30, unknown"
+    (zero,) = priced([t4], str(file(ROW.format("T4", "spot", "0", "gpu"))))
+    assert zero.price_usd_per_h == 0
+    for other in ('""', '"Unknown"', "nan", "true", "-1", "[]"):
+        with pytest.raises(ConfigError, match=r"prices\.0\.amount_per_h: value not allowed.*'unknown'"):
+            read_prices(file(ROW.format("T4", "spot", other, "gpu")))
+
+
+def test_a_price_of_one_gpu_by_itself_is_marked_where_nodes_have_more():
+    """T4: g4dn.xlarge has one for 0.526 USD, g4dn.metal eight for 7.824, which are 0.978 for each."""
+    t4, v100, a100, gh200 = (gpu_type(name) for name in ("T4", "V100", "A100", "GH200"))
+    assert "0.978 for each of 8" in t4.alone(8)
+    assert "0.978 for each of 8" in t4.alone(2)  # the smallest node that is sold with as many
+    assert t4.alone(1) == ""
+    assert v100.alone(8) == ""  # eight cost eight times one
+    assert a100.alone(8) == ""  # the price is that of a node
+    assert "no price of such a node is known" in t4.alone(16)
+    assert "no price of such a node is known" in gh200.alone(4)
+    assert t4.priced(price(source="mine", per="node", node_gpus=1)).alone(8) == ""  # the user knows

@@ -149,7 +149,8 @@ def test_a_clusters_own_classes_are_taken() -> None:
 
 def test_the_worst_node_of_a_stage_counts_and_slots_come_from_the_cluster() -> None:
     cluster = ClusterSpec.build("box", [T4], [0, 0], [8, 8], links=BOX)
-    nodes, racks, slots = layout(np.array([0, 1, 11, 12]), cluster)
+    nodes, racks, slots, sites = layout(np.array([0, 1, 11, 12]), cluster)
+    assert sites == ()
     assert (nodes, slots) == ((0, 0, 1, 1), (0, 1, 3, 4))
     assert stage_link(StageGpus(T4, nodes, racks, slots=slots), BOX) == "qpi"
     assert stage_link(StageGpus(T4, nodes, racks), BOX) == "pcie3-switch"  # Unknown: the first of each node.

@@ -122,6 +122,13 @@ def test_the_catalogue_says_where_its_figures_come_from() -> None:
         "A100-80",
         "H100",
         "H200",
+        "RTX2080",
+        "TitanRTX",
+        "RTX3090",
+        "L40S",
+        "GH200",
+        "B200",
+        "MI300X",
         "MISC",
     ]
     assert sorted(catalogue()) == sorted(wanted)

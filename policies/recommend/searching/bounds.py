@@ -202,7 +202,7 @@ class _Work:
         told = performance.exchange == "ring" and not performance.overlap and links.alike
         if not told or math.isinf(r) or r < 2:
             return 0.0
-        near, far = inside(gpu, links)[0], network_bytes_per_s(links, 1)
+        near, far = inside(gpu, links)[0], network_bytes_per_s(links.fastest, 1)
         # Of an interval of counts, the fewest replicas are about 1 / 16 fewer.
         r = r if r <= MOST_REPLICAS else math.floor(r * 15 / 16)
         size = self.fleet.node_gpus[choice.t]
