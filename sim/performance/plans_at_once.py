@@ -62,6 +62,7 @@ class PlansAtOnce:
             kind.plan is Performance.plan and kind._planned is Performance._planned and kind._run is Performance._run
             and not self._performance.undivided(model) and self._graph.profile is None
             and self._performance.exchange == "ring" and not self._performance.overlap and self._cluster.links.alike
+            and not self._cluster.links.sites
             and self._performance.links == self._cluster.links
             and type(self._batch_size) is int and self._batch_size >= 1
             and all(gpu.memory_gib is not None and 0 < gpu.memory_gib < math.inf for gpu in self._types.values())
