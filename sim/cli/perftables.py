@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sim.cli.console import cell, new_table
-from sim.cli.options import optimizer_said
+from sim.cli.options import optimizer_said, said_source
 from sim.performance.samples import uneven
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def answer_table(answer: Answer, performance: Performance) -> Table:
         f"{known(answer.samples_per_s, '{:,.1f}')} samples a second; "
         f"MFU {known(100 * answer.mfu, '{:.1f} %')} of the peak in {peak} precision; "
         f"{known(answer.usd_per_1000_iterations, '{:,.4g} USD')} a 1,000 iterations\n"
-        f"speed: {i.source}; calibration: {performance.calibration.name}{optimizer_said(performance.optimizer.name)}"
+        f"speed: {said_source(i.source)}; calibration: {performance.calibration.name}"
+        f"{optimizer_said(performance.optimizer.name)}"
     )
     return table
 

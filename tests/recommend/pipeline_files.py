@@ -17,7 +17,7 @@ from policies.recommend.algorithms.pipedream_levels import Cuts, Level, hierarch
 from policies.recommend.algorithms.piper_stages import Piper, PiperPlan, best_plan, equal_stages
 from sim.performance.graph import OperatorGraph
 from sim.performance.readers.pipedream_profile import read_pipedream
-from sim.performance.readers.profiled import PARAM_FILE_BYTES
+from sim.performance.readers.profiled import FILE_VALUE_BYTES
 
 GIB = 2.0**30
 WAYS = ("vanilla", "activation recomp")
@@ -58,7 +58,7 @@ def _columns(graph: OperatorGraph, kept: list[int]) -> tuple[np.ndarray, np.ndar
     """Time, parameter bytes and activation bytes of operators."""
     assert graph.profile is not None
     work_s = (graph.profile.fwd_s + graph.profile.bwd_s)[kept]
-    return work_s, graph.weight_params[kept] * PARAM_FILE_BYTES, graph.out_bytes[kept]
+    return work_s, graph.weight_params[kept] * FILE_VALUE_BYTES, graph.out_bytes[kept]
 
 
 def _cut_bytes(sets: np.ndarray, inputs: list[list[int]], out_bytes: np.ndarray) -> np.ndarray:
