@@ -25,12 +25,12 @@ from sim.settings.values import (
     allowed_values,
     checked,
     key_names,
+    parse_setting,
     plain,
     read_toml,
     setting,
 )
 from traces.errors import HetsimError, did_you_mean
-from traces.reading.limits import parse_toml
 
 __all__ = [
     "ConfigError", "EngineConfig", "RunConfig", "Setting", "config_of", "list_settings", "load_config",
@@ -179,6 +179,14 @@ class RunConfig(Settings):
     measured: str | None = setting(
         None, "file or folder of measured rates: jobs whose model it has run at these (work = iterations)",
         file=True, min_length=1)
+    layers: str | None = setting(
+        None, "table of measured layers: jobs whose model it has run at these, in any plan (work = iterations)",
+        file=True, min_length=1)
+    layers_from: str | None = setting(
+        None, "GPU type from which those without measured layers are predicted; left out: they are refused",
+        min_length=1)
+    overhead_gib: float = setting(
+        1.0, "memory of each GPU that the framework takes (work = iterations)", unit="GiB", ge=0, le=1000)
     measured_gaps: Literal["refuse", "interpolate", "amdahl", "linear"] = setting(
         "interpolate", "rates that were not measured: refuse; interpolate between those of the same model and GPU "
         "type; or go beyond them, too (amdahl, linear)")
@@ -320,24 +328,6 @@ def config_of(
         return f"{origin}, {dotted if dotted.startswith('engine') else 'run.' + dotted}"
 
     return checked(RunConfig, data, where, nearest=_nearest)
-
-
-def parse_setting(text: str) -> tuple[str, Any]:
-    """Split `name=value` of the command line; the value is read as TOML where it is TOML, else as text.
-
-    Raises
-    ------
-    ConfigError
-        There is no `=`, or no name before it.
-    """
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise ConfigError("a setting without a value", where="command line", got=text, allowed="name=value")
-    try:
-        table = parse_toml(f"value = {value}")
-    except ValueError:  # no TOML, a number of thousands of digits, brackets without end
-        return name.strip(), value.strip()
-    return name.strip(), table["value"] if len(table) == 1 else value.strip()
 
 
 def _sections(file: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pandas as pd
 import pytest
 
 from tests.performance.test_layer_tables import TABLE
@@ -78,3 +79,34 @@ def test_messages_may_block_both_sides(hetsim):
     times = [json.loads(hetsim(*asked, *option).out)["iteration_s"]
              for option in ((), ("--blocking",), ("--blocking-both",))]  # fmt: skip
     assert times[0] < times[1] < times[2]
+
+
+def test_jobs_of_a_trace_run_by_their_layers(hetsim, here, table):
+    """Two jobs of 100 s on an A100: 8 samples an iteration are 2 x 52 ms and a step of 1.8 ms there, whatever runs."""
+    (here / "jobs.csv").write_text(
+        "job_id,submit_s,duration_s,num_gpus,model,batch_size\na,0,100,1,toy,4\nb,0,100,1,resnet50,32\n")
+    play = ("run", "--policy", "fifo", "--trace", "jobs.csv", "--cluster", "a100:1x2", "--reference", "A100",
+            "--layers", table, "--out", "out", "--force")  # fmt: skip
+    assert hetsim(*play).code == 0
+    notes = json.loads((here / "out" / "run.json").read_text())["trace"]["notes"]
+    assert any(note.startswith("speed of 1 of 2 jobs by the measured layers of layers.csv") for note in notes)
+    rates = pd.read_parquet(here / "out" / "segments.parquet").rate.tolist()
+    assert rates[0] == pytest.approx(1 / (0.052 + 0.0018))
+    said = hetsim(*play, "--set", "calibration=tuned")
+    assert said.code == 2 and "values of another size" in said.err and "--calibration scripts" in said.err
+    mixed = (*play[:6], "a100:1x1+t4:1x1", *play[7:])
+    said = hetsim(*mixed)
+    assert said.code == 2 and "T4, tensor 1" in said.err
+    assert hetsim(*mixed, "--set", "layers_from=A100").code == 0
+
+
+def test_a_run_counts_what_the_framework_takes(hetsim, here):
+    """ResNet-50 with 32 samples fits a K80 of 12 GiB, but not beside 11 GiB of something else."""
+    (here / "jobs.csv").write_text(
+        "job_id,submit_s,duration_s,num_gpus,model,batch_size\na,0,100,1,resnet50,32\n")
+    play = ("run", "--policy", "fifo", "--trace", "jobs.csv", "--cluster", "k80:1x1", "--out", "out", "--force")
+    ended = []
+    for more in ((), ("--set", "overhead_gib=11")):
+        assert hetsim(*play, *more).code == 0
+        ended.append(pd.read_parquet(here / "out" / "jobs.parquet").state[0])
+    assert ended[0] != ended[1] == "rejected"

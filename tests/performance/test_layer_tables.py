@@ -291,7 +291,8 @@ def test_each_time_of_sailor_is_read(sailor):
     """Sums of a micro-batch over the layers, against the file read by itself."""
     models = read_layers(sailor)
     sizes = {(name, ways) for name, graph in models.items() for ways in (1, *graph.profile.shares)}
-    text = "".join(line for line in (sailor / "layer_times.csv").open() if not line.startswith("#"))
+    lines = (sailor / "layer_times.csv").read_text().splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("#"))
     sums: dict[tuple, float] = {}
     for row in csv.DictReader(io.StringIO(text)):
         key = row["model"], row["gpu_type"], int(row["tensor"]), int(row["micro_batch"])
