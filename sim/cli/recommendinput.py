@@ -102,8 +102,11 @@ def request(asked: Question) -> Request:
 
 
 def _measured_on(asked: Question, graph: OperatorGraph | None, types: list[GpuType]) -> None:
-    """Refuse GPU types and tensor degrees of which a table of measured layers has nothing, by name."""
-    for ways in counts(asked.tensor, "--tensor", most=1024) if graph is not None else ():
+    """Refuse GPU types and tensor degrees of which a table of measured layers has nothing, by name.
+
+    Planners cut a model by the times of degree 1, whatever degrees a plan may have.
+    """
+    for ways in (1, *counts(asked.tensor, "--tensor", most=1024)) if graph is not None else ():
         share = graph.tensor_parallel(ways) if graph is not None else None
         for gpu in types:
             if share is not None and share.profile is not None:

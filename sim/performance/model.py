@@ -133,12 +133,12 @@ class Performance:
             )
         return self.graphs[model] if model in self.graphs else zoo_graph(model)
 
-    def op_times_s(self, model: str, samples: float, gpu: GpuType) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds of each operator forward and backward for `samples` samples on one GPU.
+    def op_times_s(self, model: str, samples: float, gpu: GpuType, ways: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds of each operator forward and backward for `samples` samples on one of `ways` GPUs.
 
         Two float64 [ops].
         """
-        times = self._times(model, samples, gpu)
+        times = self._times(model, samples, gpu, ways)
         return times.fwd_s, times.bwd_s
 
     def _times(self, model: str, samples: float, gpu: GpuType, ways: int = 1, order: Order = ()) -> Times:

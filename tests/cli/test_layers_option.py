@@ -110,3 +110,16 @@ def test_a_run_counts_what_the_framework_takes(hetsim, here):
         assert hetsim(*play, *more).code == 0
         ended.append(pd.read_parquet(here / "out" / "jobs.parquet").state[0])
     assert ended[0] != ended[1] == "rejected"
+
+
+def test_perf_cuts_a_model_by_the_times_of_its_degree(hetsim, here):
+    """Degree 2 alone is measured: layers of 8, 9 and 9 ms are cut after the second. The two forwards of the first stage
+    end at 12 ms, the second's first backward at 15, two backwards of 11 ms at 37; its step takes 0.8 ms."""
+    rows = [row for row in TABLE.splitlines() if ",1,,,," not in row]
+    (here / "two.csv").write_text("\n".join(rows).replace("A100,1,0.001,0.002,0.0005", ",,,,").replace(
+        "a100,1,0.002,0.004,0.0005", ",,,,"))  # fmt: skip
+    asked = ("two.csv", "-b", 8, "-m", 2, "-s", "2xA100/2", "-s", "2xA100/2")
+    got = json.loads(hetsim("perf", "toy", "--layers", *asked, "--json").out)
+    assert got["source"] == "measured" and got["iteration_s"] == pytest.approx(0.0378, rel=2e-3)
+    said = hetsim("recommend", "--model", "toy", "--layers", "two.csv", "-b", 8, "--gpus", "A100:2", "--tensor", 2)
+    assert said.code == 2 and "A100, tensor 1" in said.err
