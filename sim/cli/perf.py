@@ -162,6 +162,8 @@ def _write_layers(performance: Performance, model: str, out: Path) -> None:
     from sim.performance.readers.layer_table import as_layers
     from traces.outfile import write_text
 
+    if out.exists():
+        raise HetsimError("the file is there already", where=str(out), todo="Name another, or remove it.")
     write_text(out, as_layers({model: performance.graph(model)}))
     console.tell(out)
 

@@ -59,6 +59,8 @@ def test_what_cannot_be_meant_is_said(hetsim, table, more, message):
 
 def test_perf_writes_the_measured_layers_of_a_file(hetsim, here, table):
     assert hetsim("perf", "toy", "--layers", table, "--out", "mine.csv").code == 0
+    said = hetsim("perf", "toy", "--layers", table, "--out", table)
+    assert said.code == 2 and "there already" in said.err and (here / table).read_text() == TABLE
     first, second = (hetsim("perf", "toy", "--layers", name, "-b", 9, "-s", "1xA100", "--json").out
                      for name in (table, "mine.csv"))  # fmt: skip
     assert first == second

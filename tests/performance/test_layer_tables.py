@@ -257,6 +257,7 @@ def test_a_profile_becomes_a_table_with_its_branches(tmp_path):
     ("toy,4,0,2", "toy,2,0,2", r"line 6, column 'value_bytes'.*4, as in line 2"),
     ("toy,4,0,2", "toy,4,x,2", r"line 6, column 'layer'"),
     ("toy,4,0,2", "toy,4,5-3,2", r"line 6, column 'layer'"),
+    ("toy,4,0,2", "toy,4,0-10000,2", r"line 6, column 'layer'.*from 0 to 9,999"),
     ("0.001,0.002,0.0005", "-1,0.002,0.0005", r"line 2, column 'fwd_s'.*from 0"),
     ("0.001,0.002,0.0005", "nan,0.002,0.0005", r"line 2, column 'fwd_s'"),
     ("a100,1", "A1000,1", r"line 3, column 'gpu_type'"),

@@ -33,7 +33,8 @@ SIZES = ("params", "border_bytes", "kept_bytes", "in_bytes", "flops_fwd", "reads
 REQUIRED = ("model", "layer", "tensor", "value_bytes", "params", "border_bytes", "kept_bytes", "gpu_type",
             "micro_batch", "fwd_s", "bwd_s")  # fmt: skip
 COLUMNS = (*REQUIRED, "update_s", "in_bytes", "flops_fwd", "reads")
-MOST_LAYERS = 100_000
+MOST_LAYERS = 10_000
+"""More layers than any real model has."""
 _LAYERS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
 
@@ -48,6 +49,8 @@ class _Model:
     times: dict[tuple[str, int, int], dict[int, tuple[float, float, float | None]]] = field(
         default_factory=lambda: defaultdict(dict))
     time_rows: dict[tuple[str, int, int, int], Row] = field(default_factory=dict)
+    reads: dict[int, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    """Of each layer, which ones it reads: text -> a degree whose row says so."""
     last: int = 0
 
 
@@ -125,6 +128,8 @@ def _take(row: Row, found: dict[str, _Model]) -> None:
             if here.setdefault(part, cell) != cell and (part == "reads" or float(here[part]) != float(cell)):
                 raise _refused(row, part, f"{here[part]}, as in line {model.size_rows[ways, layer].line}, or blank")
         model.size_rows.setdefault((ways, layer), row)
+        if "reads" in given:
+            model.reads[layer].setdefault(given["reads"], ways)
         if timed:
             if layer in model.times[at]:
                 raise PerformanceError(
@@ -201,7 +206,7 @@ def _columns(model: _Model, ways: int, count: int, where: str) -> dict[str, np.n
 
 def _reads(model: _Model, layer: int) -> tuple[int, ...]:
     """Layers that a layer reads: those named, separated by blanks; else the one before it."""
-    cells = {of["reads"]: degree for (degree, at), of in model.sizes.items() if at == layer and "reads" in of}
+    cells = model.reads.get(layer)
     if not cells:
         return (layer - 1,)
     if len(cells) > 1:
