@@ -92,6 +92,7 @@ class Believed(Performance):
         super().__init__(
             truth.links, table, schedule=truth.schedule, calibration=calibration, graphs=truth.graphs,
             blocking=truth.blocking, overlap=truth.overlap, exchange=truth.exchange, optimizer=truth.optimizer,
+            context_gib=truth.context_gib,
         )  # fmt: skip
         self._factor, self._room = factor, _room(truth)
 
@@ -102,7 +103,8 @@ class Believed(Performance):
         return super().fits(model, batch_size, gpu, num_gpus) and self._room.fits(model, batch_size, gpu, num_gpus)
 
     def stage_memory_form(self, model: str, first_op: int, last_op: int) -> tuple[float, float, float]:
-        return memory_form(self.graph(model), first_op, last_op, self._room.value_bytes, self.optimizer)
+        return memory_form(self.graph(model), first_op, last_op, self._room.value_bytes, self.optimizer,
+                           self.context_gib)
 
     def _operator_times_s(self, model: str, samples: float, gpu: GpuType, ways: int) -> tuple[np.ndarray, np.ndarray]:
         forward, backward = super()._operator_times_s(model, samples, gpu, ways)
@@ -149,7 +151,7 @@ def _room(truth: Performance) -> Performance:
         points={at: Measurement(float(one.iterations_per_s > 0)) for at, one in truth.table.points.items()},
     )  # fmt: skip
     return Performance(truth.links, table, schedule=truth.schedule, calibration=blank, graphs=truth.graphs,
-                       optimizer=truth.optimizer)
+                       optimizer=truth.optimizer, context_gib=truth.context_gib)
 
 
 def speed_errors(mre: float, seed: int) -> Factor:

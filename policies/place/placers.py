@@ -18,7 +18,7 @@ from policies.place.step import training_step
 from sim.performance import GpuType, Performance
 from sim.performance.gpu_links import inside, network_bytes_per_s
 from sim.performance.graph import VALUE_BYTES
-from sim.performance.memory import CONTEXT_GIB, GIB
+from sim.performance.memory import GIB
 from traces.errors import did_you_mean
 
 _ALL: dict[str, Callable[..., Schedule]] = {
@@ -103,5 +103,5 @@ def devices_of(
         here = together & (kind[:, None] == k)
         bytes_per_s, latency = inside(gpu, performance.links)
         s_per_byte[here], latency_s[here] = 1 / bytes_per_s, latency
-    memory = np.array([(gpu.memory_gib - CONTEXT_GIB) * GIB for gpu, _ in gpus])[kind]
+    memory = np.array([(gpu.memory_gib - performance.context_gib) * GIB for gpu, _ in gpus])[kind]
     return Devices(kind, np.maximum(memory, 0.0), s_per_byte, latency_s, links)

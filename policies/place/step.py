@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from policies.place.placement_problem import PlacementError, PlacementGraph
-from sim.performance.graph import OperatorGraph
+from sim.performance.graph import VALUE_BYTES, OperatorGraph
 
 
 def training_step(
@@ -61,9 +61,9 @@ def profiled_step(graph: OperatorGraph, *, bytes_per_parameter: float = 4.0) -> 
     """
     if graph.profile is None:
         raise PlacementError("the graph has no measured times", where=f"model {graph.name!r}")
-    samples = graph.profile.samples
+    _, timing = graph.profile.only()
+    out_bytes = graph.out_bytes * timing.samples * graph.profile.value_bytes / VALUE_BYTES
     pairs = [(source, op) for op, sources in enumerate(graph.inputs) for source in sources if source >= 0]
     return training_step(
-        graph.profile.fwd_s, graph.profile.bwd_s, graph.out_bytes * samples, graph.weight_params * bytes_per_parameter,
-        np.array(pairs),
+        timing.fwd_s, timing.bwd_s, out_bytes, graph.weight_params * bytes_per_parameter, np.array(pairs),
     )

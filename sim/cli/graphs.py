@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.cli import console
-from traces.errors import HetsimError
+from traces.errors import HetsimError, did_you_mean
 
 if TYPE_CHECKING:
     from sim.performance.graph import OperatorGraph
@@ -31,6 +31,11 @@ MARGIN = 0.1
 Margin = Annotated[float, typer.Option(
     "--memory-margin", min=0.0, max=1.0, metavar="PART",
     help="Part of a GPU's memory that should stay free; what leaves less is marked as tight.")]
+Layers = Annotated[Path | None, typer.Option(
+    "--layers", metavar="FILE", help="Table of measured layers that has the model (docs/measured-tables.md).")]
+LayersFrom = Annotated[str | None, typer.Option(
+    "--layers-from", metavar="TYPE", help="With --layers: predict GPU types without measured layers from this one.  "
+    "[refused]")]
 BatchAxis = Annotated[int | None, typer.Option(
     help="Dimension of an ONNX file's inputs that is the batch, from 0.  [0]")]
 
@@ -54,9 +59,17 @@ class Beside:
     profiled_samples: float | None
     dim: list[str] | None
     batch_axis: int | None
+    layers: Path | None = None
+    layers_from: str | None = None
 
     def refuse_without(self, file: bool, needs: str) -> None:
         """Refuse what would change nothing, where there is no graph file."""
+        if self.layers_from is not None and self.layers is None:
+            raise HetsimError("an option has no effect", got=f"--layers-from {self.layers_from}",
+                              allowed="--layers-from with --layers FILE")  # fmt: skip
+        if self.layers is not None and file:
+            raise HetsimError("two models are given", got=f"--layers {self.layers} and a graph file",
+                              allowed="a model of the table, or the file alone")  # fmt: skip
         for option, given in (
             ("--profiled-on", self.profiled_on), ("--profiled-samples", self.profiled_samples),
             ("--dim", " ".join(self.dim) if self.dim else None), ("--batch-axis", self.batch_axis),
@@ -112,10 +125,31 @@ def read(path: str, beside: Beside) -> OperatorGraph:
         console.say(console.printable(text))
     if graph.profile is None:
         return graph
-    if not graph.profile.gpu:
+    for note in graph.profile.notes:
+        console.say(console.printable(f"{path}: {note}"))
+    if "" in graph.profile.gpus:
         raise HetsimError("the file does not say on which GPU type it was measured", where=path,
                           allowed=", ".join(catalogue()), todo="Name it: --profiled-on V100.")
     if beside.profiled_samples is None and Path(path).suffix == ".txt":
         raise HetsimError("a PipeDream profile does not say how many samples its minibatch has", where=path,
                           allowed="a number above 0", todo="Name it: --profiled-samples 64.")
     return graph
+
+
+def of_layers(beside: Beside, model: str) -> dict[str, OperatorGraph]:
+    """The model out of the table of measured layers, by its name; empty where no table was given.
+
+    Raises
+    ------
+    HetsimError
+        Not such a table, or it lacks the model.
+    """
+    from sim.performance.readers.layer_table import read_layers
+
+    if beside.layers is None:
+        return {}
+    found = read_layers(beside.layers, beside.layers_from)
+    if model not in found:
+        raise HetsimError("the table of measured layers has no such model", where=str(beside.layers), got=model,
+                          allowed=", ".join(found), todo=did_you_mean(model, found))  # fmt: skip
+    return {model: found[model]}

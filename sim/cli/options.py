@@ -21,6 +21,11 @@ OptimizerOption = Annotated[
     typer.Option("--optimizer", metavar="NAME or BYTES", help="What is kept of a parameter: adam (16 bytes), "
                  "adam-fp32-grads (18), adam-fp32 (20), adam8bit, sgd-momentum, sgd, adafactor, or bytes in all."),
 ]
+OverheadOption = Annotated[
+    float,
+    typer.Option("--overhead-gib", min=0.0, max=1000.0, metavar="GIB", help="Memory of each GPU that the framework "
+                 "takes, whatever the model."),
+]
 Params = Annotated[
     list[str] | None,
     typer.Option("-P", "--param", metavar="NAME=VALUE", help="A setting of the policy; may be repeated."),
@@ -61,3 +66,10 @@ def load_named_cluster(text: str, prices: str | None = None) -> ClusterSpec:
 def optimizer_said(name: str) -> str:
     """How the line under a table names an optimizer that is not the default."""
     return "" if name == "adam" else f"; optimizer: {name}"
+
+
+def said_source(source: str) -> str:
+    """Where a speed comes from, with what that means where it was not measured just so."""
+    of = {"interpolated": " (between measured micro-batches)", "extrapolated": " (beyond the measured micro-batches)",
+          "predicted": " (from the times of another GPU type)"}  # fmt: skip
+    return source + of.get(source, "")

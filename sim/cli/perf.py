@@ -10,7 +10,7 @@ import typer
 
 from sim.cli import console, perftables
 from sim.cli import graphs as files
-from sim.cli.options import CLUSTER, HardwareOption, OptimizerOption
+from sim.cli.options import CLUSTER, HardwareOption, OptimizerOption, OverheadOption
 from traces.errors import HetsimError
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def perf(
     recompute: Annotated[bool, typer.Option("--recompute", help="Recompute activations in the backward pass.")] = False,
     zero: Annotated[int, typer.Option(help="Stage of ZeRO, 0 to 3.")] = 0,
     blocking: Annotated[bool, typer.Option("--blocking", help="GPUs wait while they send to the next stage.")] = False,
+    blocking_both: Annotated[bool, typer.Option(
+        "--blocking-both", help="Those that get a message wait for it, too.")] = False,
     overlap: Annotated[bool, typer.Option("--overlap", help="Sum gradients while the backward pass runs.")] = False,
     exchange: Annotated[str, typer.Option(
         help="Of gradients: ring, tree or fastest all-reduce; parameter servers, servers or async-servers.")] = "ring",
@@ -37,6 +39,7 @@ def perf(
         help="How well GPUs are used: tuned (optimized code), eager, scripts (as runs), megatron, or a file of "
         "--calibrate.")] = "tuned",
     optimizer: OptimizerOption = "adam",
+    overhead_gib: OverheadOption = 1.0,
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
     cluster: Annotated[str | None, typer.Option(help=f"Take the links of this cluster. {CLUSTER}")] = None,
     zones: Annotated[str | None, typer.Option(
@@ -44,6 +47,8 @@ def perf(
     node_gpus: Annotated[int, typer.Option(help="GPUs on a node.")] = 8,
     hardware: HardwareOption = None,
     margin: files.Margin = files.MARGIN,
+    layers: files.Layers = None,
+    layers_from: files.LayersFrom = None,
     profiled_on: files.ProfiledOn = None,
     profiled_samples: files.ProfiledSamples = None,
     dim: files.Dim = None,
@@ -52,7 +57,8 @@ def perf(
     config: Annotated[Path | None, typer.Option(
         "-c", "--config", help="A TOML file with [perf] (and [figure]): many questions, one table.")] = None,
     out: Annotated[Path | None, typer.Option(
-        "-o", "--out", help="With --config: folder of table and figure. With --calibrate: file of the fit.")] = None,
+        "-o", "--out", help="With --config: folder of table and figure. With --calibrate: file of the fit. With "
+        "--layers or a graph file: its measured layers as a table of your own.")] = None,
     calibrate: Annotated[Path | None, typer.Option(
         help="Fit a calibration to a CSV file of measured times, and report its error.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List models and GPU types that can be asked about.")] = False,
@@ -69,9 +75,10 @@ def perf(
       hetsim perf "llama(layers=60, hidden=6656, heads=52, inner=17920)" -b 32 -s 32xA100-80 --zero 3
       hetsim perf model.onnx --stage 1xT4 --dim height=320 --dim width=320 --json
       hetsim perf --config experiments/placement-sensitivity.toml --out figures
+      hetsim perf OPT-350 --layers layers.csv -b 64 -m 8 -s 8xA100/4 -s 8xV100/4
       hetsim perf --calibrate experiments/measured/h100-operators.csv --out h100.toml
     """
-    beside = files.Beside(profiled_on, profiled_samples, dim, batch_axis)
+    beside = files.Beside(profiled_on, profiled_samples, dim, batch_axis, layers, layers_from)
     _without_effect(model, config, calibrate, out, beside)
     model = files.sized(model, tokens)
     if list_:
@@ -88,8 +95,12 @@ def perf(
         from sim.cluster.plan import Plan
 
         performance, name = _performance(
-            model, calibration, measured, cluster, schedule, blocking, overlap, exchange, optimizer, beside
-        )
+            model, calibration, measured, cluster, schedule, "both" if blocking_both else blocking, overlap, exchange,
+            optimizer, overhead_gib, beside,
+        )  # fmt: skip
+        if out is not None:
+            _write_layers(performance, name, out)
+            return
         stages = [parse_stage(text) for text in stage or ["1xV100"]]
         if len(stages) > 1 and len({s.last_op < s.first_op for s in stages}) > 1:
             raise HetsimError("operators are given for some stages only", got=" ".join(stage or []),
@@ -114,9 +125,13 @@ def _without_effect(
     model: str | None, config: Path | None, calibrate: Path | None, out: Path | None, beside: files.Beside
 ) -> None:
     """Refuse options that would change nothing."""
-    if out is not None and config is None and calibrate is None:
-        raise HetsimError("an option has no effect", got=f"--out {out}", allowed="--out with --config or --calibrate")
-    beside.refuse_without(model is not None and Path(model).suffix in files.SUFFIXES, "a graph file")
+    file = model is not None and Path(model).suffix in files.SUFFIXES
+    if out is not None and config is None and calibrate is None and beside.layers is None and not file:
+        raise HetsimError("an option has no effect", got=f"--out {out}",
+                          allowed="--out with --config, --calibrate, --layers or a graph file")  # fmt: skip
+    beside.refuse_without(file, "a graph file")
+    if beside.layers is not None and model is None:
+        raise HetsimError("no model of the table is named", got=f"--layers {beside.layers}", allowed="MODEL")
 
 
 def _finite(value: Any) -> Any:
@@ -125,23 +140,35 @@ def _finite(value: Any) -> Any:
 
 
 def _performance(
-    model: str, calibration: str, measured: str | None, cluster: str | None, schedule: str, blocking: bool,
-    overlap: bool, exchange: str, optimizer: str, beside: files.Beside,
+    model: str, calibration: str, measured: str | None, cluster: str | None, schedule: str,
+    blocking: bool | str, overlap: bool, exchange: str, optimizer: str, overhead_gib: float, beside: files.Beside,
 ) -> tuple[Performance, str]:
     """The performance model asked for, and the name of the model in it."""
     from sim.cli.options import load_named_cluster
     from sim.performance import Performance
-    from sim.performance.calibration import named_calibration
+    from sim.performance.calibration import for_graphs, named_calibration
     from sim.performance.tables import load_table
 
-    graphs = {}
+    graphs = files.of_layers(beside, model)
     if Path(model).suffix in files.SUFFIXES:
         graph = files.read(model, beside)
         graphs, model = {graph.name: graph}, graph.name
     links = load_named_cluster(cluster).links if cluster is not None else None
     table = load_table(measured, "interpolate") if measured is not None else None
-    return Performance(links, table, schedule=schedule, calibration=named_calibration(calibration), graphs=graphs,
-                       blocking=blocking, overlap=overlap, exchange=exchange, optimizer=optimizer), model
+    fit = for_graphs(named_calibration(calibration), graphs.values())
+    return Performance(links, table, schedule=schedule, calibration=fit, graphs=graphs, blocking=blocking,
+                       overlap=overlap, exchange=exchange, optimizer=optimizer, context_gib=overhead_gib), model
+
+
+def _write_layers(performance: Performance, model: str, out: Path) -> None:
+    """The measured layers of a model as a table of one's own."""
+    from sim.performance.readers.layer_table import as_layers
+    from traces.outfile import write_text
+
+    if out.exists():
+        raise HetsimError("the file is there already", where=str(out), todo="Name another, or remove it.")
+    write_text(out, as_layers({model: performance.graph(model)}))
+    console.tell(out)
 
 
 def _list(measured: str | None) -> None:

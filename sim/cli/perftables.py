@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sim.cli.console import cell, new_table
-from sim.cli.options import optimizer_said
+from sim.cli.options import optimizer_said, said_source
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,7 +50,8 @@ def answer_table(answer: Answer, performance: Performance) -> Table:
         f"{known(answer.samples_per_s, '{:,.1f}')} samples a second; "
         f"MFU {known(100 * answer.mfu, '{:.1f} %')} of the peak in {peak} precision; "
         f"{known(answer.usd_per_1000_iterations, '{:,.4g} USD')} a 1,000 iterations{_egress(answer)}\n"
-        f"speed: {i.source}; calibration: {performance.calibration.name}{optimizer_said(performance.optimizer.name)}"
+        f"speed: {said_source(i.source)}; calibration: {performance.calibration.name}"
+        f"{optimizer_said(performance.optimizer.name)}"
     )
     return table
 

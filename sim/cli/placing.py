@@ -137,19 +137,20 @@ def _performance(
 ) -> tuple[Performance, str]:
     """The performance model, and the name of the model in it."""
     from sim.performance import Performance
-    from sim.performance.calibration import named_calibration
+    from sim.performance.calibration import for_graphs, named_calibration
 
     graphs, name = {}, model or ""
     if graph is not None:
         read = files.read(str(graph), beside)
         graphs, name = {read.name: read}, read.name
-    made = Performance(calibration=named_calibration(calibration), graphs=graphs, optimizer=optimizer)
+    fit = for_graphs(named_calibration(calibration), graphs.values())
+    made = Performance(calibration=fit, graphs=graphs, optimizer=optimizer)
     return made, made.resolve(name)
 
 
 def _samples(performance: Performance, model: str) -> float:
     profile = performance.graph(model).profile
-    return float(SAMPLES) if profile is None else float(profile.samples)
+    return float(SAMPLES) if profile is None else float(profile.only()[1].samples)
 
 
 def _problem(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.cli import console, graphs, recommendinput, recommendtables, uncertainty
-from sim.cli.options import CLUSTER, HardwareOption, OptimizerOption
+from sim.cli.options import CLUSTER, HardwareOption, OptimizerOption, OverheadOption
 from sim.cli.recommendinput import Question
 from traces.errors import HetsimError
 
@@ -63,7 +63,10 @@ def recommend(
         help="How well GPUs are used: tuned (optimized code), eager, scripts (as runs), or a file of perf "
         "--calibrate.")] = "tuned",
     optimizer: OptimizerOption = "adam",
+    overhead_gib: OverheadOption = 1.0,
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
+    layers: graphs.Layers = None,
+    layers_from: graphs.LayersFrom = None,
     profiled_on: graphs.ProfiledOn = None,
     profiled_samples: graphs.ProfiledSamples = None,
     dim: graphs.Dim = None,
@@ -92,6 +95,7 @@ def recommend(
       hetsim recommend --model resnet50 -b 256 --cluster mixed --objective front --out resnet50
       hetsim recommend --model gpt3-13b -b 64 --gpus A100-80:32 --tensor 1,2,4,8 --recompute maybe --zero 0,1
       hetsim recommend --graph model.onnx -b 32 --gpus V100:8,T4:8 --keep 4xV100
+      hetsim recommend --model OPT-350 --layers layers.csv -b 256 --gpus A100:8,V100:16 --tensor 1,2,4
       hetsim recommend --model bert-large -b 64 --gpus T4:4,L4:4,A10:4 --iterations 50000 --uncertain auto
     """
     if list_methods:
@@ -104,8 +108,8 @@ def recommend(
     asked = Question(
         graphs.sized(model, tokens), graph, batch, gpus, cluster, node_gpus, max_gpus, objective, within, budget,
         iterations, keep, methods, tensor, micro_batches, schedules, recompute, zero, mixed, prices, per, seconds,
-        evaluations, seed, calibration, optimizer, measured,
-        graphs.Beside(profiled_on, profiled_samples, dim, batch_axis),
+        evaluations, seed, calibration, optimizer, overhead_gib, measured,
+        graphs.Beside(profiled_on, profiled_samples, dim, batch_axis, layers, layers_from),
     )
     doubt = uncertainty.check(uncertain, profile, runs, asked)
     request = recommendinput.request(asked)

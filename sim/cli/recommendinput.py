@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from policies.recommend.request.request import Request, Space
     from sim.hardware.gputypes import GpuType
     from sim.performance import Performance
+    from sim.performance.graph import OperatorGraph
 
 RENTED = 64
 """GPUs of a type that can be rented where no count is given."""
@@ -61,6 +62,7 @@ class Question:
     seed: int
     calibration: str
     optimizer: str
+    overhead_gib: float
     measured: str | None
     beside: graphs_cli.Beside
 
@@ -88,6 +90,7 @@ def request(asked: Question) -> Request:
     links, types, counts, sizes = _gpus(asked)
     performance, model = _performance(asked, links, schedules[0])
     fleet = Fleet(performance, types, counts, sizes, _rented(asked, types, sizes))
+    _measured_on(asked, performance.graph(model) if asked.beside.layers else None, types)
     most = sum(fleet.counts) if asked.max_gpus is None else asked.max_gpus
     made = Request(performance, model, asked.batch, fleet, most, _space(asked, schedules), asked.seed, asked.seconds)
     if asked.keep is not None:
@@ -96,6 +99,18 @@ def request(asked: Question) -> Request:
             raise refused("more GPUs to keep than a plan may use", "--keep", asked.keep, f"up to {made.budget}",
                           "Raise --max-gpus.")
     return made
+
+
+def _measured_on(asked: Question, graph: OperatorGraph | None, types: list[GpuType]) -> None:
+    """Refuse GPU types and tensor degrees of which a table of measured layers has nothing, by name.
+
+    Planners cut a model by the times of degree 1, whatever degrees a plan may have.
+    """
+    for ways in (1, *counts(asked.tensor, "--tensor", most=1024)) if graph is not None else ():
+        share = graph.tensor_parallel(ways) if graph is not None else None
+        for gpu in types:
+            if share is not None and share.profile is not None:
+                share.profile.measured_on(gpu.name)
 
 
 def _check(asked: Question) -> None:
@@ -214,16 +229,18 @@ def _space(asked: Question, schedules: tuple[str, ...]) -> Space:
 def _performance(asked: Question, links: Any, schedule: str) -> tuple[Performance, str]:
     """The performance model, and the name of the model in it."""
     from sim.performance import Performance
-    from sim.performance.calibration import named_calibration
+    from sim.performance.calibration import for_graphs, named_calibration
     from sim.performance.tables import load_table
 
-    graphs, model = {}, asked.model or ""
+    model = asked.model or ""
+    graphs = graphs_cli.of_layers(asked.beside, model)
     if asked.graph is not None:
         graph = graphs_cli.read(str(asked.graph), asked.beside)
         graphs, model = {graph.name: graph}, graph.name
     table = load_table(asked.measured, "interpolate") if asked.measured is not None else None
     made = Performance(links, table, schedule=schedule if schedule != "interleaved" else "1f1b",
-                       calibration=named_calibration(asked.calibration), graphs=graphs, optimizer=asked.optimizer)
+                       calibration=for_graphs(named_calibration(asked.calibration), graphs.values()), graphs=graphs,
+                       optimizer=asked.optimizer, context_gib=asked.overhead_gib)  # fmt: skip
     return made, made.resolve(model)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sim.cli.console import cell, new_table
-from sim.cli.options import optimizer_said
+from sim.cli.options import optimizer_said, said_source
 from sim.cli.perftables import gpu_types_table, models_table, tight_words, time
 
 if TYPE_CHECKING:
@@ -104,9 +104,8 @@ def _sources(answer: Mapping[str, Any]) -> str:
         prices += f"\npaid for: whole nodes ({sizes})"
     else:
         prices += "\npaid for: the GPUs of the plan (whole nodes: --per node)"
-    flag = " (times of the graph's profile taken to other samples or GPU types)"
     source = answer["plan"]["source"]
-    return (f"speed: {source}{flag if source == 'extrapolated' else ''}; calibration: {answer['calibration']}"
+    return (f"speed: {said_source(source)}; calibration: {answer['calibration']}"
             f"{optimizer_said(answer['optimizer'])}\n"
             f"times are of one micro-batch without communication\nprices: {prices}")
 

@@ -47,6 +47,8 @@ def run(
         "file of hetsim perf --calibrate.  [scripts; for the generated acme: tuned]")] = None,
     measured: Annotated[str | None, typer.Option(
         help="File of measured rates, for the jobs whose model it has (docs/measured-tables.md).")] = None,
+    layers: Annotated[str | None, typer.Option(
+        help="Table of measured layers, for the jobs whose model it has (docs/measured-tables.md).")] = None,
     estimate: Annotated[str | None, typer.Option(
         help="What a policy believes of run times: oracle, noisy:MRE, noisy-lognormal:MRE or column.  [oracle]"
         )] = None,
@@ -77,7 +79,7 @@ def run(
     options = {
         "policy": policy, "trace": trace, "cluster": cluster, "hardware": hardware, "prices": prices,
         "out": out, "work": work, "reference": reference, "calibration": calibration,
-        "measured": measured, "estimate": estimate, "speed_belief": speed_belief, **which,
+        "measured": measured, "layers": layers, "estimate": estimate, "speed_belief": speed_belief, **which,
     }
     settings = load_config(config, _overrides(options, param or [], set_ or []))
     from analysis.metrics import summary
@@ -152,10 +154,12 @@ def _without_effect(config: RunConfig, replay: Replay) -> list[str]:
         found.append(f"type_order has no effect: {replay.cluster.name} has one GPU type")
     elif "type_order" in given and not policy.blind_to_speed():
         found.append(f"type_order decides between equals only: policy {policy.name!r} looks at speeds")
-    for name in ("measured", "calibration", "optimizer", "speed_belief"):
+    for name in ("measured", "layers", "overhead_gib", "calibration", "optimizer", "speed_belief"):
         orders = name == "calibration" and several and config.type_order != "listed"
         if name in given and config.work == "recorded" and not orders:
             found.append(f"{name} has no effect with work = recorded")
+    if config.layers_from is not None and config.layers is None:
+        found.append("layers_from has no effect without layers")
     if "measured_gaps" in given and config.measured is None and not config.speed_belief.startswith("table:"):
         found.append("measured_gaps has no effect without measured, or a table as speed_belief")
     for name, sharing in (("switching_loss", "time"), ("pairs", "spatial")):

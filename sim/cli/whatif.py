@@ -101,6 +101,7 @@ def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) 
     """Cut the operators among the plan's stages so that the slowest works as short as possible.
 
     Working time of a stage: forward + backward of a micro-batch's share on its GPU type; communication is not seen.
+    Measured layers have times of their own in each tensor degree; else a degree divides them.
     With tensor parallelism cuts are between blocks (layers), where one whole tensor crosses, if there are enough.
 
     Raises
@@ -113,14 +114,15 @@ def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) 
         raise PerformanceError(
             "more stages than operators", where=f"model {model!r}", got=len(plan.stages), allowed=f"up to {operators}"
         )
-    sums = []
+    sums, measured = [], performance.graph(model).profile is not None
     for q in range(len(plan.stages)):
         stage, slowest_part = plan.stages[q % devices], np.zeros(operators + 1)
         for part in stage.all_parts:
             replicas = max(1, part.gpus // stage.tensor)
             samples = largest_share(batch_size / plan.micro_batches * part.share / replicas)
-            forward, backward = performance.op_times_s(model, samples, gpu_type(part.gpu_type))
-            running = np.concatenate(([0.0], np.cumsum(forward + backward))) / stage.tensor
+            ways, of = (stage.tensor, 1) if measured else (1, stage.tensor)
+            forward, backward = performance.op_times_s(model, samples, gpu_type(part.gpu_type), ways)
+            running = np.concatenate(([0.0], np.cumsum(forward + backward))) / of
             # The part that would take longest for the whole model, for any cut.
             slowest_part = max(slowest_part, running, key=lambda sums: float(sums[-1]))
         sums.append(slowest_part)

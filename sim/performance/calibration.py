@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from sim.hardware.gputypes import PRECISIONS
-from sim.performance.graph import VALUE_BYTES, PerformanceError
+from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from traces.errors import did_you_mean
 from traces.outfile import write_text
 from traces.reading.limits import parse_toml, plain_bytes
@@ -168,6 +168,23 @@ def shipped(name: str) -> Calibration:
     """
     _one_of(name, SHIPPED, "calibration", "")
     return _parsed(files("sim").joinpath("performance", "calibrations", f"{name}.toml").read_text("utf-8"), name)
+
+
+def for_graphs(fit: Calibration, graphs: Iterable[OperatorGraph]) -> Calibration:
+    """A calibration in the precision in which the graphs were measured: their values are as large as they were there.
+
+    Raises
+    ------
+    PerformanceError
+        They were measured in several.
+    """
+    sizes = {graph.profile.value_bytes: graph.name for graph in graphs if graph.profile is not None}
+    if len(sizes) > 1:
+        raise PerformanceError("models were measured with values of different size", where="measured layers",
+                               got=", ".join(f"{name!r}: {size} bytes" for size, name in sorted(sizes.items())),
+                               allowed="one size", todo="Ask about one at a time.")  # fmt: skip
+    size = next(iter(sizes), fit.value_bytes)
+    return fit if size == fit.value_bytes else replace(fit, precision="mixed" if size == VALUE_BYTES else "fp32")
 
 
 def named_calibration(text: str) -> Calibration:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from traces.errors import HetsimError
+from sim.performance.layer_times import PerformanceError, Profile
+
+__all__ = ["MATRIX_KINDS", "VALUE_BYTES", "GraphBuilder", "OperatorGraph", "PerformanceError", "Profile"]
 
 VALUE_BYTES = 2
 """Bytes of a weight or an activation in mixed precision."""
@@ -22,29 +24,6 @@ _COLUMNS = (
     "split", "reduce_fwd_bytes", "reduce_bwd_bytes", "block",
 )  # fmt: skip
 """Arrays of a graph that follow from its operators one by one."""
-
-
-class PerformanceError(HetsimError):
-    """A model, GPU type or plan whose speed cannot be told."""
-
-
-@dataclass(frozen=True, eq=False)
-class Profile:
-    """Times of a graph's operators as someone measured them.
-
-    Attributes
-    ----------
-    fwd_s, bwd_s : float64 [ops], seconds for `samples` samples on one GPU of type `gpu`.
-    samples : samples that were timed at once.
-    gpu : GPU type, by name; '' where the source does not name it.
-    source : the file, for messages.
-    """
-
-    fwd_s: np.ndarray
-    bwd_s: np.ndarray
-    samples: float
-    gpu: str
-    source: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +51,7 @@ class OperatorGraph:
     reduce_fwd_bytes, reduce_bwd_bytes : bytes that tensor parallelism sums over its GPUs after the operator
         forward, and after its backward.
     block : int64, never falling: operators of one number are recomputed together from what enters the first.
-    profile : measured times; None: they follow from the costs above.
+    profile : measured times, in as many tensor degrees as there are; None: they follow from the costs above.
     heads : attention heads (groups of them where they share keys), of which tensor parallelism gives each GPU
         as many; 0: it has none.
     """
@@ -129,16 +108,23 @@ class OperatorGraph:
         arXiv:2205.05198, equation 2). What is not split is repeated. `reduce_*_bytes` stay those of the whole sum,
         `cut_bytes` become what one GPU holds of what crosses.
 
-        Biases of split operators are divided too, and so is a vocabulary that `ways` does not divide.
+        Biases of split operators are divided too, and so is a vocabulary that `ways` does not divide. Where times
+        are measured, sizes are those of the file, and the sums are part of the times.
 
         Raises
         ------
         PerformanceError
-            `ways` is below 1 or does not divide the attention heads, no operator is split, or times are measured.
+            `ways` is below 1 or does not divide the attention heads, no operator is split, or sizes of that degree
+            were not measured.
         """
         self._check_ways(ways)
         if ways == 1:
             return self
+        if self.profile is not None:
+            share = self.profile.shares[ways]
+            cut = _cut_bytes(self.inputs, share["out_bytes"])
+            cut.flags.writeable = False
+            return replace(self, **share, cut_bytes=cut, profile=self.profile.of_degree(ways))
         divided = self.split & (self.reduce_fwd_bytes == 0)
         written = np.where(divided, self.out_bytes / ways, self.out_bytes)
         read, stored = self.in_bytes.copy(), self.stored_bytes.copy()
@@ -176,7 +162,7 @@ class OperatorGraph:
         columns["block"] = np.cumsum(np.diff(columns["block"], prepend=columns["block"][0]) != 0)
         for array in columns.values():
             array.flags.writeable = False
-        profile = self.profile and replace(self.profile, fwd_s=self.profile.fwd_s[at], bwd_s=self.profile.bwd_s[at])
+        profile = self.profile and self.profile.reordered(at)
         ops, kind = (tuple(names[op] for op in at.tolist()) for names in (self.ops, self.kind))
         return replace(self, ops=ops, kind=kind, inputs=inputs, profile=profile, **columns)
 
@@ -208,8 +194,10 @@ class OperatorGraph:
         problem, allowed, todo = "", "1", "Use replicas or pipeline stages."
         if ways < 1:
             problem, allowed, todo = "tensor parallelism over no GPU", "1 or more", "Give a number of GPUs."
-        elif ways > 1 and self.profile is not None:
-            problem = "no tensor parallelism: the times were measured on the whole model"
+        elif self.profile is not None:
+            if ways > 1 and ways not in self.profile.shares:
+                problem = f"layers were not measured with tensor degree {ways}"
+                allowed, todo = ", ".join(map(str, (1, *self.profile.shares))), "Take one of these, or measure it."
         elif ways > 1 and not self.split.any():
             problem = "no tensor parallelism: none of the operators can be split"
         elif self.heads and self.heads % ways:

@@ -11,6 +11,8 @@ from sim.kernels.pipeline import gpipe_many_s, interleaved_many_s, one_f_one_b_m
 from sim.performance.graph import PerformanceError
 from traces.errors import did_you_mean
 
+BOTH = "both"
+"""Of transfers: the sender waits until its message is through, and so does the receiver."""
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "async")
 
 
@@ -77,7 +79,7 @@ def pipeline_iteration(
     comm_bwd: np.ndarray | None = None,
     tensor: np.ndarray | None = None,
     chunks: int = 1,
-    blocking: bool = False,
+    blocking: bool | str = False,
 ) -> Iteration:
     """Run the schedule and add what follows each stage's last backward.
 
@@ -149,7 +151,7 @@ def _asynchronous(
     sums: np.ndarray,
     memory_gib: tuple[float, ...],
     chunks: int,
-    blocking: bool,
+    blocking: bool | str,
 ) -> Iteration:
     f, b, there, again = times
     if chunks != 1:
@@ -175,7 +177,7 @@ def schedule_ends_s(
     micro_batches: np.ndarray | list[int],
     *,
     chunks: int = 1,
-    blocking: bool = False,
+    blocking: bool | str = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Play a synchronous schedule of n plans: the checked door to `sim.kernels.pipeline`.
 
@@ -217,7 +219,7 @@ def schedule_ends_s(
     if m.shape != p.shape:
         raise PerformanceError("stages and micro-batches differ in length", got=len(m), allowed=str(len(p)))
     if blocking:
-        times = _with_messages(times, p * v)
+        times = _with_messages(times, p * v, blocking)
     if schedule == "gpipe":
         result = gpipe_many_s(*times, p, m)
     elif schedule == "1f1b":
@@ -243,7 +245,7 @@ def steady_period_s(
     sync: np.ndarray,
     stages: np.ndarray | list[int],
     *,
-    blocking: bool = False,
+    blocking: bool | str = False,
 ) -> np.ndarray:
     """Seconds between micro-batches of the asynchronous schedule once its pipeline is full: float64 [n].
 
@@ -256,7 +258,7 @@ def steady_period_s(
     f, b, after, there, again = _checked((fwd, bwd, sync), (comm_fwd, comm_bwd), p)
     times: tuple[np.ndarray, ...] = (f, b, there, again)
     if blocking:
-        times = _with_messages(times, p)
+        times = _with_messages(times, p, blocking)
     return np.asarray(pipedream_many_s(*times, after, p))
 
 
@@ -310,10 +312,21 @@ def _checked(
     return tuple(times)
 
 
-def _with_messages(times: tuple[np.ndarray, ...], used: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Blocking transfers: a stage is as long as its computation and its message, and messages take no time."""
+def _with_messages(
+    times: tuple[np.ndarray, ...], used: np.ndarray, blocking: bool | str | str
+) -> tuple[np.ndarray, ...]:
+    """Blocking transfers: a stage is as long as its computation and its messages.
+
+    Messages take no time of their own where the sender alone waits. Where both do, a message is the end of the sender's
+    work and the beginning of the receiver's, who may therefore begin as much before the sender ends.
+    """
     fwd, bwd, comm_fwd, comm_bwd = times
     inside = np.arange(comm_fwd.shape[1]) < (used - 1)[:, None]
-    fwd[:, :-1] += np.where(inside, comm_fwd, 0.0)
-    bwd[:, 1:] += np.where(inside, comm_bwd, 0.0)
-    return fwd, bwd, np.zeros_like(comm_fwd), np.zeros_like(comm_bwd)
+    there, back = (np.where(inside, comm, 0.0) for comm in (comm_fwd, comm_bwd))
+    fwd[:, :-1] += there
+    bwd[:, 1:] += back
+    if blocking != BOTH:
+        return fwd, bwd, np.zeros_like(comm_fwd), np.zeros_like(comm_bwd)
+    fwd[:, 1:] += there
+    bwd[:, :-1] += back
+    return fwd, bwd, -there, -back

@@ -19,7 +19,7 @@ from sim.performance.recompute import recomputed_blocks
 from sim.performance.running import graph_sums
 
 CONTEXT_GIB = 1.0
-"""CUDA context, libraries' workspaces and what the allocator cannot use. An estimate."""
+"""CUDA context, libraries' workspaces and what the allocator cannot use. An estimate, where nobody says otherwise."""
 GIB = 2.0**30
 
 
@@ -34,7 +34,7 @@ class StageMemory:
     activations_gib : what the micro-batches in flight keep for their backward passes.
     recomputed_gib : activations of the block that is being recomputed.
     working_gib : what passes through the largest operator, and what ZeRO gathers of the largest block.
-    context_gib : CONTEXT_GIB.
+    context_gib : what the framework takes of each GPU.
     in_flight : micro-batches whose activations are kept (a fraction where chunks are interleaved).
     replicas, zero, recompute : as asked.
     """
@@ -119,6 +119,7 @@ def stage_memory(
     versions: int = 1,
     value_bytes: int = VALUE_BYTES,
     optimizer: Optimizer = ADAM,
+    context_gib: float = CONTEXT_GIB,
 ) -> StageMemory:
     """Memory of a GPU that runs the operators of `spans`.
 
@@ -138,6 +139,7 @@ def stage_memory(
     versions : `weight_versions`.
     value_bytes : 2 mixed, 4 single precision; what the graph says of activations (2 bytes a value) is scaled.
     optimizer : what is kept of a parameter.
+    context_gib : what the framework takes.
 
     Raises
     ------
@@ -175,7 +177,7 @@ def stage_memory(
         recomputed_gib=float(scale * samples * again / GIB),
         # Gathered: the block's whole gradient before it is scattered; with stage 3 its weights too.
         working_gib=float((scale * samples * passing + value_bytes * largest * (zero - 1)) / GIB),
-        context_gib=CONTEXT_GIB,
+        context_gib=context_gib,
         in_flight=count,
         replicas=replicas,
         zero=zero,
@@ -193,8 +195,9 @@ def memory_gib(graph: OperatorGraph, first_op: int, last_op: int, samples: float
 
 
 def memory_form(
-    graph: OperatorGraph, first_op: int, last_op: int, value_bytes: int = VALUE_BYTES, optimizer: Optimizer = ADAM
-) -> tuple[float, float, float]:
+    graph: OperatorGraph, first_op: int, last_op: int, value_bytes: int = VALUE_BYTES, optimizer: Optimizer = ADAM,
+    context_gib: float = CONTEXT_GIB,
+) -> tuple[float, float, float]:  # fmt: skip
     """GiB of a stage without ZeRO and recomputation as  fixed + samples * (passing + held * stored)  (`stage_memory`).
 
     For planners, who ask for thousands of stages.
@@ -202,7 +205,7 @@ def memory_form(
     sums, scale = graph_sums(graph), value_bytes / VALUE_BYTES / GIB
     of_all, of_dense = optimizer.param_bytes(value_bytes), optimizer.gradient_bytes(value_bytes)
     fixed = (of_all * sums.params(first_op, last_op) - of_dense * sums.sparse(first_op, last_op)) / GIB
-    return fixed + CONTEXT_GIB, sums.passing(first_op, last_op) * scale, sums.stored(first_op, last_op) * scale
+    return fixed + context_gib, sums.passing(first_op, last_op) * scale, sums.stored(first_op, last_op) * scale
 
 
 def does_not_fit(

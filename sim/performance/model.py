@@ -17,8 +17,9 @@ from sim.performance.calibration import Calibration, shipped
 from sim.performance.gpu_links import gang_allreduce_s, gang_lines, stage_link
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.iteration import SCHEDULES, Iteration
-from sim.performance.memory import GIB, memory_form
-from sim.performance.operator_time import checked, operator_times_s, source, update_time_s
+from sim.performance.layer_times import worst
+from sim.performance.memory import CONTEXT_GIB, GIB, memory_form
+from sim.performance.operator_time import checked, operator_times_s, source, span_update_s
 from sim.performance.optimizer import Optimizer, named_optimizer
 from sim.performance.running import Times, graph_sums
 from sim.performance.samples import largest_share
@@ -49,18 +50,20 @@ class Performance:
     calibration : how much of a GPU's figures each kind of operator reaches, and in which precision; a name of
         `calibration.SHIPPED`, or one's own. Default: 'tuned'.
     graphs : further models by name.
-    blocking : a GPU waits while its message to the next stage is sent (else transfers overlap with computation).
+    blocking : a GPU waits while its message to the next stage is sent (else transfers overlap with computation);
+        'both': the one that gets it, too.
     overlap : gradients are summed while the last backward pass still runs (else after it).
     exchange : how gradients are exchanged: 'ring', 'tree' or 'fastest' all-reduce, or parameter servers, one for each
         node of the gang: 'servers' (synchronous), 'async-servers'.
     optimizer : what is kept and moved for each parameter; a name or bytes, as `named_optimizer` reads them.
+    context_gib : memory of each GPU that the framework takes, whatever the model.
     """
 
     def __init__(
         self, links: Links | None = None, table: MeasuredTable | None = None, *, schedule: str = "1f1b",
         calibration: Calibration | str = "tuned", graphs: Mapping[str, OperatorGraph] | None = None,
-        blocking: bool = False, overlap: bool = False, exchange: str = "ring",
-        optimizer: Optimizer | str = "adam",
+        blocking: bool | str = False, overlap: bool = False, exchange: str = "ring",
+        optimizer: Optimizer | str = "adam", context_gib: float = CONTEXT_GIB,
     ) -> None:  # fmt: skip
         if schedule not in SCHEDULES:
             raise PerformanceError("unknown pipeline schedule", got=schedule, allowed=", ".join(SCHEDULES),
@@ -71,6 +74,7 @@ class Performance:
         self.optimizer = named_optimizer(optimizer, self.value_bytes) if isinstance(optimizer, str) else optimizer
         self.param_bytes = self.optimizer.param_bytes(self.value_bytes)
         self.graphs, self.blocking, self.overlap, self.exchange = dict(graphs or {}), blocking, overlap, exchange
+        self.context_gib = context_gib
         self.models = tuple(dict.fromkeys((*MODELS, *NAMED, *self.graphs, *(table.job_types if table else ()))))
         self._measured = frozenset(table.job_types if table else ())
         # Types and clusters are told apart by identity; holding them keeps their ids from being used again.
@@ -130,12 +134,12 @@ class Performance:
             )
         return self.graphs[model] if model in self.graphs else zoo_graph(model)
 
-    def op_times_s(self, model: str, samples: float, gpu: GpuType) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds of each operator forward and backward for `samples` samples on one GPU.
+    def op_times_s(self, model: str, samples: float, gpu: GpuType, ways: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds of each operator forward and backward for `samples` samples on one of `ways` GPUs.
 
         Two float64 [ops].
         """
-        times = self._times(model, samples, gpu)
+        times = self._times(model, samples, gpu, ways)
         return times.fwd_s, times.bwd_s
 
     def _times(self, model: str, samples: float, gpu: GpuType, ways: int = 1, order: Order = ()) -> Times:
@@ -185,7 +189,9 @@ class Performance:
 
     def stage_memory_form(self, model: str, first_op: int, last_op: int) -> tuple[float, float, float]:
         """GiB of a stage as  fixed + samples * (passing + in flight * stored),  for any samples and micro-batches."""
-        return memory_form(self.graph(model), first_op, last_op, self.value_bytes, self.optimizer)
+        return memory_form(
+            self.graph(model), first_op, last_op, self.value_bytes, self.optimizer, self.context_gib
+        )  # fmt: skip
 
     def state_gib(self, model: str) -> float:
         """GiB of a model's checkpoint: weights and optimizer, all that it keeps of a parameter but the gradient.
@@ -217,7 +223,7 @@ class Performance:
 
     def update_s(self, model: str, first_op: int, last_op: int, gpu: GpuType) -> float:
         """Seconds of the optimizer step of operators first_op to last_op."""
-        return update_time_s(self._dense_params(model, first_op, last_op), gpu, self.calibration, self.optimizer)
+        return span_update_s(self.graph(model), first_op, last_op, gpu, self.calibration, self.optimizer)
 
     def _dense_params(self, model: str, first_op: int, last_op: int) -> float:
         """Parameters whose gradients are summed and which are stepped: not those of tables hardly touched."""
@@ -368,7 +374,7 @@ class Performance:
         result = train(
             self._share(model, 1, order), graphs, batch_size, spans, stages, how,
             lambda ways, samples, gpu: self._times(model, samples, gpu, ways, order),
-            self.links, self.calibration, self.optimizer,
+            self.links, self.calibration, self.optimizer, self.context_gib,
         )  # fmt: skip
         if result.iteration_s == 0:
             raise PerformanceError(
@@ -377,12 +383,11 @@ class Performance:
             )  # fmt: skip
         if graphs[0].profile is None:
             return result
-        # A graph is profiled as a whole; 'extrapolated' comes before 'measured'.
         micro = batch_size / how.micro_batches
-        return replace(result, source=min(
+        return replace(result, source=worst([
             source(graph, largest_share(micro * part.share / part.replicas), part.gpu)
             for graph, stage in zip(graphs, stages, strict=True) for part in stage.all_parts
-        ))  # fmt: skip
+        ]))  # fmt: skip
 
     def _share(self, model: str, ways: int, order: Order = ()) -> OperatorGraph:
         """The graph of one of `ways` GPUs that share each operator."""

@@ -9,13 +9,14 @@ Small matrix products do not fill a GPU. With F FLOP a launch their efficiency i
 the best at H = fill c e peak. The first term above is the same thing, and more work never takes less time, as it
 would where the efficiency rises in steps. Backward, a matrix product does twice the FLOP.
 
-Where a graph carries measured times, these are taken: in proportion to samples, and to another type by wave scaling.
+Where a graph carries measured times, these are taken (`layer_times`), and on request to another type by wave scaling.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,7 +24,8 @@ from sim.hardware.gputypes import GpuType, gpu_type
 from sim.performance.calibration import Calibration, shipped
 from sim.performance.graph import MATRIX_KINDS, VALUE_BYTES, OperatorGraph, PerformanceError, Profile
 from sim.performance.optimizer import ADAM, Optimizer
-from sim.performance.wave import wave_scaled_s
+from sim.performance.running import Sums, graph_sums
+from sim.performance.wave import reached_gbytes_per_s, wave_scaled_s
 
 _FIGURES = (
     "memory_gib",
@@ -136,19 +138,22 @@ def traffic_bytes(graph: OperatorGraph, samples: float, precision: str) -> tuple
 
 
 def source(graph: OperatorGraph, samples: float, gpu: GpuType) -> str:
-    """Where the times for `samples` samples on `gpu` come from.
-
-    'modelled' : from FLOPs and bytes. 'measured' : as profiled. 'extrapolated' : profiled for another number of
-    samples (taken in proportion) or on another type (wave scaling).
-    """
+    """Where the times for `samples` samples on `gpu` come from: 'modelled', or one of `layer_times.SOURCES`."""
     if graph.profile is None:
         return "modelled"
-    same = samples == graph.profile.samples and gpu.name == _profiled_on(graph, graph.profile).name
-    return "measured" if same else "extrapolated"
+    measured_on = _profiled_on(graph, graph.profile, gpu)
+    return graph.profile.times_s(_key(graph.profile, gpu), samples)[2] if measured_on.name == gpu.name else "predicted"
 
 
-def _profiled_on(graph: OperatorGraph, profile: Profile) -> GpuType:
-    if not profile.gpu:
+def _key(profile: Profile, gpu: GpuType) -> str:
+    """The name under which the profile has the times for a type."""
+    return profile.measured_on(gpu.name)
+
+
+def _profiled_on(graph: OperatorGraph, profile: Profile, gpu: GpuType) -> GpuType:
+    """The type whose measured times are taken for `gpu`."""
+    name = _key(profile, gpu)
+    if not name:
         raise PerformanceError(
             "the profile does not say on which GPU type it was measured",
             where=f"model {graph.name!r}, {profile.source}",
@@ -156,31 +161,71 @@ def _profiled_on(graph: OperatorGraph, profile: Profile) -> GpuType:
             allowed="a type of the catalogue",
             todo="Name it when the graph is read.",
         )
-    return gpu_type(profile.gpu)
+    return gpu_type(name)
 
 
 def _profiled_times_s(
     graph: OperatorGraph, profile: Profile, samples: float, gpu: GpuType, precision: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """The profile's times, for other samples and another type; where FLOPs are unknown, in the ratio of bandwidths."""
-    measured_on = _profiled_on(graph, profile)
-    if np.isnan(profile.bwd_s).any():
+    measured_on = _profiled_on(graph, profile, gpu)
+    fwd_s, bwd_s, _ = profile.times_s(_key(profile, gpu), samples)
+    if np.isnan(bwd_s).any():
         raise PerformanceError(
             "the graph is one of inference: the file has no backward times, and a training step needs them",
             where=f"model {graph.name!r}, {profile.source}",
-            got=f"{np.isnan(profile.bwd_s).sum()} of {len(profile.bwd_s)} operators without one",
+            got=f"{np.isnan(bwd_s).sum()} of {len(bwd_s)} operators without one",
             todo="Take the graph of training, where there is one.",
         )
-    share = samples / profile.samples
     if measured_on.name == gpu.name:
-        return profile.fwd_s * share, profile.bwd_s * share
+        return fwd_s, bwd_s
     times = []
-    traffic = traffic_bytes(graph, profile.samples, precision)
-    for passes, time_s, num_bytes in zip((1.0, 2.0), (profile.fwd_s, profile.bwd_s), traffic, strict=True):
-        flops = passes * profile.samples * graph.flops_fwd
+    for passes, time_s, num_bytes in zip(
+        (1.0, 2.0), (fwd_s, bwd_s), traffic_bytes(graph, samples, precision), strict=True
+    ):
+        flops = passes * samples * graph.flops_fwd
         intensity = np.divide(flops, num_bytes, out=np.full(len(graph), np.nan), where=num_bytes > 0)
-        times.append(share * wave_scaled_s(time_s, intensity, measured_on, gpu, precision=precision))
+        times.append(wave_scaled_s(time_s, intensity, measured_on, gpu, precision=precision))
     return times[0], times[1]
+
+
+def update_times_s(
+    graph: OperatorGraph, gpu: GpuType, calibration: Calibration | None = None, optimizer: Optimizer = ADAM
+) -> np.ndarray:
+    """Seconds of each operator's optimizer step, all its dense parameters on one GPU: float64 [ops].
+
+    Measured where the profile has it, on another type in the ratio of bandwidths (the step is bound by memory); else
+    `update_time_s`.
+    """
+    profile = graph.profile
+    if profile is not None and (found := profile.update_s(_key(profile, gpu))) is not None:
+        return found * _slower(graph, profile, gpu)
+    return (graph.weight_params - graph.sparse_params) * update_time_s(1.0, gpu, calibration, optimizer)
+
+
+def span_update_s(
+    graph: OperatorGraph, first: int, last: int, gpu: GpuType, calibration: Calibration, optimizer: Optimizer,
+    among: int = 1,
+) -> float:  # fmt: skip
+    """Seconds of the optimizer step of operators first to last (inclusive), shared evenly by `among` replicas."""
+    profile = graph.profile
+    if profile is None or profile.update_s(_key(profile, gpu)) is None:
+        return update_time_s(graph_sums(graph).dense(first, last) / among, gpu, calibration, optimizer)
+    return _steps(graph, _key(profile, gpu))(first, last) * _slower(graph, profile, gpu) / among
+
+
+@lru_cache(maxsize=256)
+def _steps(graph: OperatorGraph, measured_on: str) -> Sums:
+    """The measured steps as running sums."""
+    steps = graph.profile.update_s(measured_on) if graph.profile is not None else None
+    assert steps is not None
+    return Sums(steps)
+
+
+def _slower(graph: OperatorGraph, profile: Profile, gpu: GpuType) -> float:
+    """Memory bandwidth where a step was measured, over that of `gpu`."""
+    measured_on = _profiled_on(graph, profile, gpu)
+    return 1.0 if measured_on.name == gpu.name else reached_gbytes_per_s(measured_on) / reached_gbytes_per_s(gpu)
 
 
 def update_time_s(

@@ -43,9 +43,17 @@ from sim.performance.gpu_links import (
 )
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from sim.performance.iteration import Iteration, pipeline_iteration
-from sim.performance.memory import StageMemory, chunks_in_flight, does_not_fit, in_flight, stage_memory, weight_versions
+from sim.performance.memory import (
+    CONTEXT_GIB,
+    StageMemory,
+    chunks_in_flight,
+    does_not_fit,
+    in_flight,
+    stage_memory,
+    weight_versions,
+)
 from sim.performance.messages import message_s
-from sim.performance.operator_time import update_time_s
+from sim.performance.operator_time import span_update_s
 from sim.performance.optimizer import Optimizer
 from sim.performance.recompute import recompute_s
 from sim.performance.running import Times, graph_sums
@@ -68,7 +76,8 @@ class Strategy:
     chunks: int = 1
     recompute: bool = False
     zero: int = 0
-    blocking: bool = False
+    blocking: bool | str = False
+    """As `iteration.schedule_ends_s`."""
     overlap: bool = False
     """Gradients are summed in buckets while the last backward pass still runs (`links.gang_exposed_s`)."""
     exchange: str = "ring"
@@ -153,6 +162,7 @@ def train(
     links: Links,
     calibration: Calibration,
     optimizer: Optimizer,
+    context_gib: float = CONTEXT_GIB,
 ) -> Iteration:
     """Time and memory of one iteration.
 
@@ -161,10 +171,11 @@ def train(
     graphs : of each stage's GPUs: the model, or a GPU's share of it (`OperatorGraph.tensor_parallel`).
     spans : first and last operator of each of v p stages, in order.
     stages : where each is; stage q of an interleaved pipeline is where stage q mod p is.
+    context_gib : of each GPU, taken by the framework.
     """
     count = len(spans)
     _check(how, count)
-    job = _Job(graphs, spans, stages, batch_size, how, op_times, links, calibration, optimizer)
+    job = _Job(graphs, spans, stages, batch_size, how, op_times, links, calibration, optimizer, context_gib)
     fwd, bwd, tensor, reduce, update = np.array([job.stage_s(q) for q in range(count)]).T
     there, back = np.zeros((2, count - 1))
     for q in range(count - 1):
@@ -203,6 +214,7 @@ class _Job:
     links: Links
     calibration: Calibration
     optimizer: Optimizer
+    context_gib: float
 
     @property
     def micro(self) -> float:
@@ -239,8 +251,9 @@ class _Job:
         took = [self._part_s(q, part) for part in stage.all_parts]
         (fwd, there), (bwd, back) = max(one[0] for one in took), max(one[1] for one in took)
         dense = graph_sums(graph).dense(first, last)
-        stepped = dense / (stage.replicas if how.zero else 1)
-        steps = [update_time_s(stepped, part.gpu, self.calibration, self.optimizer) for part in stage.all_parts]
+        among = stage.replicas if how.zero else 1
+        steps = [span_update_s(graph, first, last, part.gpu, self.calibration, self.optimizer, among)
+                 for part in stage.all_parts]  # fmt: skip
         # Asynchronous, the exchange follows each micro-batch.
         passes = 1 if how.schedule == "async" else how.micro_batches
         work = [passes * (f + b) + step for ((f, _), (b, _)), step in zip(took, steps, strict=True)]
@@ -286,7 +299,7 @@ class _Job:
             chunks_in_flight(s, p, m, v) if v > 1 else in_flight(how.schedule, s, p, m),
             replicas=self.stages[s].replicas, zero=how.zero, recompute=how.recompute,
             versions=weight_versions(how.schedule, s, p), value_bytes=self.calibration.value_bytes,
-            optimizer=self.optimizer,
+            optimizer=self.optimizer, context_gib=self.context_gib,
         )  # fmt: skip
 
     def nearest(self, s: int) -> tuple[StageGpus, StageMemory]:
@@ -312,7 +325,8 @@ class _Job:
         if remedy == "more stages":
             return any(first < last for first, last in self.spans[s :: self.devices])
         if remedy == "tensor parallelism":
-            return self.graphs[s].profile is None and bool(self.graphs[s].split.any())
+            profile = self.graphs[s].profile
+            return bool(self.graphs[s].split.any()) if profile is None else max(profile.degrees) > part.tensor
         tried = {
             "recompute": replace(how, recompute=True),
             "more micro-batches": replace(how, micro_batches=2 * how.micro_batches),

@@ -183,6 +183,14 @@ class RunConfig(Settings):
     measured: str | None = setting(
         None, "file or folder of measured rates: jobs whose model it has run at these (work = iterations)",
         file=True, min_length=1)
+    layers: str | None = setting(
+        None, "table of measured layers: jobs whose model it has run at these, in any plan (work = iterations)",
+        file=True, min_length=1)
+    layers_from: str | None = setting(
+        None, "GPU type from which those without measured layers are predicted; left out: they are refused",
+        min_length=1)
+    overhead_gib: float = setting(
+        1.0, "memory of each GPU that the framework takes (work = iterations)", unit="GiB", ge=0, le=1000)
     measured_gaps: Literal["refuse", "interpolate", "amdahl", "linear"] = setting(
         "interpolate", "rates that were not measured: refuse; interpolate between those of the same model and GPU "
         "type; or go beyond them, too (amdahl, linear)")

@@ -18,6 +18,7 @@ from sim.performance.tables import SOURCES, load_table
 from sim.settings.config import ConfigError, RunConfig, list_settings
 from sim.workload.at_load import DEFAULT_JOBS, Whole, brought, mean_worth, own_clock, worth_by_job
 from sim.workload.calibrations import default_calibration
+from sim.workload.layered import layers_noted, speeds_of
 from sim.workload.progress import Modelled, Recorded, Truth, reference_layout
 from traces.assign import ModelChoice, assign
 from traces.errors import TraceError, did_you_mean
@@ -189,9 +190,7 @@ def prepare(config: RunConfig, cluster: ClusterSpec, whole: Whole | None = None)
         trace, worth = brought(config, lambda read: _alike(read_trace(config, read), cluster), whole, cluster.num_gpus)
         return Workload(trace, Recorded(trace, cluster), None, worth)
     table = None if config.measured is None else load_table(config.measured, config.measured_gaps)
-    performance = Performance(links=cluster.links, table=table, calibration=named_calibration(config.calibration),
-                              optimizer=config.optimizer)
-    reference = gpu_type(config.reference)
+    performance, reference = speeds_of(config, cluster, table), gpu_type(config.reference)
 
     def ready(read: Whole | None) -> tuple[Trace, np.ndarray]:
         trace = with_models(read_trace(config, read), performance, reference, config.seed)
@@ -203,6 +202,8 @@ def prepare(config: RunConfig, cluster: ClusterSpec, whole: Whole | None = None)
     impossible: dict[int, str] = {}
     if table is not None:
         trace, impossible = with_measured(trace, table, cluster, reference)
+    if config.layers is not None:
+        trace = _noted(trace, *layers_noted(config, trace, performance, cluster, reference))
     truth = Modelled(trace, cluster, performance, reference, config.engine.sharing == "spatial")
     truth.why_not.update(impossible)
     if table is not None:
@@ -386,11 +387,11 @@ def model_choices(performance: Performance, reference: GpuType) -> list[ModelCho
     the same work on each).
 
     A data-parallel gang holds the whole model on each GPU, so what fits one GPU fits a gang of any size. Models that
-    the measured table has are not given: it may not have been measured in the batch that would be drawn.
+    a measured table has are not given: it may not have been measured in the batch that would be drawn.
     """
     choices = []
     for name, model in MODELS.items():
-        if performance.table is not None and name in performance.table.job_types:
+        if name in performance.graphs or (performance.table is not None and name in performance.table.job_types):
             continue
         batches = tuple(batch for batch in model.gpu_batch_sizes if performance.fits(name, batch, reference, 1))
         if batches:

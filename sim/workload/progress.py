@@ -160,7 +160,7 @@ class Modelled:
         # Default links: what a job has to do must not depend on the cluster that it is replayed on.
         self._yardstick = Performance(
             table=performance.table, schedule=performance.schedule, calibration=performance.calibration,
-            optimizer=performance.optimizer,
+            optimizer=performance.optimizer, graphs=performance.graphs, context_gib=performance.context_gib,
         )
         self._model, self._batch = trace.model.tolist(), trace.batch_size.tolist()
         self._share = (trace.gpu_milli / 1000.0).tolist()

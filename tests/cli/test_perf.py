@@ -126,7 +126,7 @@ def test_the_list_names_what_can_run_and_how_well_gpus_are_used(hetsim):
         (["resnet50", "-s", "1xV100/0"], "COUNTxTYPE"),
         (["resnet50", "-s", "1xV100@5-3"], "COUNTxTYPE"),
         (["resnet50", "-s", "\u0663xV100"], "COUNTxTYPE"),
-        (["resnet50", "--out", "x"], "--config or --calibrate"),
+        (["resnet50", "--out", "x"], "--config, --calibrate, --layers or a graph file"),
         (["resnet50", "--profiled-on", "V100"], "a graph file"),
         (["a\0b.txt"], "cannot be read"),
         (["/dev/zero.txt"], "cannot be read"),

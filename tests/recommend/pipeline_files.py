@@ -15,9 +15,9 @@ import numpy as np
 from policies.recommend.algorithms.all_downsets import down_sets
 from policies.recommend.algorithms.pipedream_levels import Cuts, Level, hierarchical
 from policies.recommend.algorithms.piper_stages import Piper, PiperPlan, best_plan, equal_stages
-from sim.performance.graph import OperatorGraph
+from sim.performance.graph import VALUE_BYTES, OperatorGraph
 from sim.performance.readers.pipedream_profile import read_pipedream
-from sim.performance.readers.profiled import PARAM_FILE_BYTES
+from sim.performance.readers.profiled import FILE_VALUE_BYTES
 
 GIB = 2.0**30
 WAYS = ("vanilla", "activation recomp")
@@ -50,7 +50,7 @@ def pipedream_cuts(path: Path, *, as_published: bool = True) -> Cuts:
     place = {op: i for i, op in enumerate(kept)}
     inputs = [[place[s] for s in graph.inputs[op] if s >= 0] for op in kept]
     sets = sets_of(inputs)
-    crossing = (published_cut_bytes if as_published else _cut_bytes)(sets, inputs, graph.out_bytes[kept])
+    crossing = (published_cut_bytes if as_published else _cut_bytes)(sets, inputs, _out_bytes(graph, kept))
     return Cuts.of_sets(sets, *_columns(graph, kept), crossing)
 
 
@@ -58,7 +58,12 @@ def _columns(graph: OperatorGraph, kept: list[int]) -> tuple[np.ndarray, np.ndar
     """Time, parameter bytes and activation bytes of operators."""
     assert graph.profile is not None
     work_s = (graph.profile.fwd_s + graph.profile.bwd_s)[kept]
-    return work_s, graph.weight_params[kept] * PARAM_FILE_BYTES, graph.out_bytes[kept]
+    return work_s, graph.weight_params[kept] * FILE_VALUE_BYTES, _out_bytes(graph, kept)
+
+
+def _out_bytes(graph: OperatorGraph, kept: list[int]) -> np.ndarray:
+    """Outputs of operators, as large as in the file."""
+    return graph.out_bytes[kept] * FILE_VALUE_BYTES / VALUE_BYTES
 
 
 def _cut_bytes(sets: np.ndarray, inputs: list[list[int]], out_bytes: np.ndarray) -> np.ndarray:

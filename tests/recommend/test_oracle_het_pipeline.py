@@ -19,7 +19,7 @@ import pytest
 
 from policies.recommend.algorithms.chain_fleet import FleetTable
 from policies.recommend.algorithms.long_chain import Chain, chain_of, reach_of
-from sim.performance.graph import OperatorGraph
+from sim.performance.graph import VALUE_BYTES, OperatorGraph
 from sim.performance.readers import read_graph
 
 BYTES_PER_S = 12.5e9
@@ -37,13 +37,14 @@ def chain(graph: OperatorGraph, fleet: dict[str, int]) -> Chain:
     replicas = np.array([r for _, r in options])
     assert graph.profile is not None
     op_s = graph.profile.fwd_s + graph.profile.bwd_s
-    param_bytes = 4 * graph.weight_params
+    # Of values of four bytes, as in the file.
+    param_bytes, scale = 4 * graph.weight_params, graph.profile.value_bytes / VALUE_BYTES
     speed = np.array([SPEED[names[k]] for k in kinds])
     slope = 4 * (replicas - 1) / (replicas * BYTES_PER_S) / replicas
-    reach = reach_of(3 * param_bytes + graph.stored_bytes, 0 * op_s, 0 * op_s, [0.0] * len(options),
+    reach = reach_of(3 * param_bytes + scale * graph.stored_bytes, 0 * op_s, 0 * op_s, [0.0] * len(options),
                      [ROOM_BYTES[names[k]] for k in kinds])
     degree = np.arange(1, replicas.max() + 1)
-    transfer_s = 2 * np.concatenate([[0.0], graph.cut_bytes]) / BYTES_PER_S
+    transfer_s = 2 * np.concatenate([[0.0], scale * graph.cut_bytes]) / BYTES_PER_S
     return chain_of(
         op_s / speed[:, None] / replicas[:, None], kinds, replicas, [USD_PER_H[name] / 3600 * 1e6 for name in names],
         params=param_bytes, sync=np.stack([0 * slope, slope], axis=1)[:, None], reach=reach, group=replicas - 1,

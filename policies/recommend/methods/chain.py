@@ -29,7 +29,7 @@ from policies.recommend.request.request import Request
 from policies.recommend.searching.one_type import doubled
 from sim.api import Plan, Stage
 from sim.performance.graph import VALUE_BYTES
-from sim.performance.memory import CONTEXT_GIB, GIB, in_flight
+from sim.performance.memory import GIB, in_flight
 
 MOST_CELLS = 30_000_000
 """Vectors x operators x options of an exact table: about half a second."""
@@ -91,7 +91,7 @@ def _reach(request: Request, options: Sequence[Option], m: int) -> np.ndarray:
     graph, performance = request.performance.graph(request.model), request.performance
     scale = performance.value_bytes / VALUE_BYTES
     share = [request.batch_size / (m * r) for _, r in options]
-    room = [(request.fleet.types[t].memory_gib - CONTEXT_GIB) * GIB for t, _ in options]
+    room = [(request.fleet.types[t].memory_gib - performance.context_gib) * GIB for t, _ in options]
     schedule = request.space.schedules[0] or performance.schedule
     layers = min(m, LAYERS)
     # A schedule that holds all micro-batches in each stage has one layer.

@@ -25,7 +25,7 @@ from policies.recommend.request.request import Request
 from policies.recommend.searching.one_type import bytes_per_s, gangs
 from sim.api import Plan, Stage
 from sim.performance.graph import VALUE_BYTES
-from sim.performance.memory import CONTEXT_GIB, GIB
+from sim.performance.memory import GIB
 from sim.performance.samples import largest_share
 
 REORDERS = True
@@ -80,7 +80,7 @@ def problem(request: Request, sets: DownSets, t: int, p: int, r: int, m: int, he
         accelerator=accelerator, cpu=np.full(len(every), np.inf), memory=memory,
         transfer=np.bincount(group, out, len(every)), edges=tuple(sorted(edges)), colour=every,
         backward=np.zeros(len(every), dtype=bool), accelerators=p, cpus=0,
-        capacity=max(0.0, gpu.memory_gib - CONTEXT_GIB),
+        capacity=max(0.0, gpu.memory_gib - performance.context_gib),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from policies.recommend.request.devices import Style, styles
 from policies.recommend.request.request import Request
 from policies.recommend.searching.one_type import bytes_per_s, gangs, micro_batch_counts, plans
 from sim.api import Plan, Stage
-from sim.performance.memory import CONTEXT_GIB, GIB
+from sim.performance.memory import GIB
 from sim.performance.samples import largest_share
 
 
@@ -63,10 +63,10 @@ def problem(
             np.diag(layers.memory_gib(size, held, ways, 1, style), 1)
             for size, held in ((0.0, 0), (samples, 1), (samples, 2))
         )  # fmt: skip
-        flight[i, :, way], fixed[i, :, way] = two - one, empty - CONTEXT_GIB
+        flight[i, :, way], fixed[i, :, way] = two - one, empty - request.performance.context_gib
         passing_gib = max(passing_gib, float((2 * one - two - empty).max()))
     edges, sync = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1), np.zeros((len(tensor), n - 1, 2))
-    room_gib = request.fleet.types[t].memory_gib - CONTEXT_GIB - passing_gib
+    room_gib = request.fleet.types[t].memory_gib - request.performance.context_gib - passing_gib
     return Piper(
         tensor, time_s, params, flight * GIB, fixed * GIB, edges, layers.cut_bytes[1:-1] * samples, sync, sync,
         gpus, room_gib * GIB, bytes_per_s(request, t, gpus), micro_batches,

@@ -125,7 +125,8 @@ class Layers:
                     one, two, more = (
                         stage_memory(self._shares[ways], [self.span(i, j)], *at, replicas=replicas, zero=style.zero,
                                      recompute=style.recompute, value_bytes=self.value_bytes,
-                                     optimizer=self.performance.optimizer).total_gib
+                                     optimizer=self.performance.optimizer,
+                                     context_gib=self.performance.context_gib).total_gib
                         for at in ((1.0, 1), (2.0, 1), (1.0, 2))
                     )  # fmt: skip
                     stored = more - one

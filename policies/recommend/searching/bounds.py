@@ -58,8 +58,8 @@ from policies.recommend.request.request import Recommendation, Request
 from sim.performance import GpuType, PerformanceError
 from sim.performance.gpu_links import inside, network_bytes_per_s
 from sim.performance.graph import VALUE_BYTES, OperatorGraph
-from sim.performance.memory import CONTEXT_GIB, GIB
-from sim.performance.operator_time import operator_times_s, update_time_s
+from sim.performance.memory import GIB
+from sim.performance.operator_time import operator_times_s, update_times_s
 from sim.performance.samples import largest_share
 
 MOST_REPLICAS = 64
@@ -187,10 +187,10 @@ class _Work:
         """Least all-reduce and optimizer step that each operator adds to a stage: float64 [ops]."""
         graph, gpu = self.graphs[choice.tensor], self.fleet.types[choice.t]
         params = graph.weight_params - graph.sparse_params
-        a_parameter_s = update_time_s(1.0, gpu, self.performance.calibration, self.performance.optimizer)
+        step_s = update_times_s(graph, gpu, self.performance.calibration, self.performance.optimizer)
         if max(self.space.zero):
-            a_parameter_s /= choice.replicas
-        return params * (a_parameter_s + self.performance.value_bytes * self._sum_s_per_byte(choice, gpu))
+            step_s = step_s / choice.replicas
+        return step_s + params * (self.performance.value_bytes * self._sum_s_per_byte(choice, gpu))
 
     def _sum_s_per_byte(self, choice: _Choice, gpu: GpuType) -> float:
         """Least seconds a byte of gradients over the replicas: a ring on one node, or over as few as hold them.
@@ -251,7 +251,7 @@ class _Choices:
         self.back_s = gpus * (m - 1) * backward if work.flush else np.zeros_like(backward)
         self.path_s = np.array([f + b for f, b in low]) if work.flush else np.zeros_like(backward)
         each = np.array([work.gib(c) for c in rows])
-        self.room_gib = np.array([fleet.types[c.t].memory_gib - CONTEXT_GIB for c in rows])
+        self.room_gib = np.array([fleet.types[c.t].memory_gib - work.performance.context_gib for c in rows])
         alone = each + np.array([work.passing_gib(c) for c in rows])
         self.allowed = alone <= self.room_gib[:, None] * (1 + SAFETY)
         self.whole = (each.sum(axis=1) <= self.room_gib * (1 + SAFETY)) & self.allowed.all(axis=1)

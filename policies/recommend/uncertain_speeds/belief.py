@@ -44,6 +44,7 @@ class Rescaled(Performance):
         super().__init__(
             base.links, base.table, schedule=base.schedule, calibration=base.calibration, graphs=base.graphs,
             blocking=base.blocking, overlap=base.overlap, exchange=base.exchange, optimizer=base.optimizer,
+            context_gib=base.context_gib,
         )  # fmt: skip
         self._base = base
         # Graphs do not depend on times.

@@ -17,7 +17,7 @@ from typing import Any
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.readers.files import member, node_id, number, parse_json, read_bytes, records
 from sim.performance.readers.profiled import (
-    PARAM_FILE_BYTES,
+    FILE_VALUE_BYTES,
     Node,
     check_edges,
     keyed,
@@ -152,12 +152,12 @@ def _set_sizes(file: _File, sources: dict[Hashable, list[Hashable]], edges: Edge
                 stacklevel=3,
             )
         node.stored_bytes = max(size, node.out_bytes) if operators else node.out_bytes
-        node.params = 0.0 if operators else max(0.0, size - node.out_bytes) / PARAM_FILE_BYTES
+        node.params = 0.0 if operators else max(0.0, size - node.out_bytes) / FILE_VALUE_BYTES
     owned: set[Hashable] = set()
     for source, reader, _ in edges:
         if source in weights and source not in owned:
             owned.add(source)
-            file.nodes[reader].params += file.size[source] / PARAM_FILE_BYTES
+            file.nodes[reader].params += file.size[source] / FILE_VALUE_BYTES
     return [edge for edge in edges if edge[0] not in weights]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.readers.files import number, read_bytes
-from sim.performance.readers.profiled import PARAM_FILE_BYTES, Node, profiled_graph
+from sim.performance.readers.profiled import FILE_VALUE_BYTES, Node, profiled_graph
 
 _NODE = re.compile(
     r"(?P<id>\S+) -- (?P<what>.*) -- forward_compute_time=(?P<fwd>[^,]*), backward_compute_time=(?P<bwd>[^,]*), "
@@ -20,6 +20,7 @@ _NODE = re.compile(
     r"(?:(?:,| --) stage_id=\d+)?"
 )
 _EDGE = re.compile(r"(\S+) -- (\S+)")
+KEPT = "a PipeDream profile does not say what is kept for the backward pass: each operator keeps its output"
 _INPUT = re.compile(r"Input\d*")
 
 
@@ -35,7 +36,7 @@ def _node(match: re.Match[str], place: str) -> Node:
         fwd_s=number(found["fwd"], "forward_compute_time", place) / 1e3,
         bwd_s=number(found["bwd"], "backward_compute_time", place) / 1e3,
         out_bytes=out_bytes,
-        params=number(found["params"], "parameter_size", place) / PARAM_FILE_BYTES,
+        params=number(found["params"], "parameter_size", place) / FILE_VALUE_BYTES,
         stored_bytes=out_bytes,
         # The ids count in the order of execution; the lines are shuffled.
         rank=number(digits[0], "the number of a node", place) if digits else 0.0,
@@ -47,7 +48,8 @@ def read_pipedream(path: Path, *, samples: float | None = None, gpu: str = "") -
     """The graph of a PipeDream profile, with its times.
 
     The nodes 'Input', 'Input0', ... are dropped with their time, which is that of loading data. Parameters are
-    `parameter_size` / 4. As in PipeDream each operator keeps its output.
+    `parameter_size` / 4. The file has no kept activations: as in PipeDream each operator keeps its output, and the
+    profile's notes say so.
 
     Parameters
     ----------
@@ -79,4 +81,4 @@ def read_pipedream(path: Path, *, samples: float | None = None, gpu: str = "") -
                 allowed="'id -- what -- forward_compute_time=..., ...' or '<tab>id -- id'",
             )
     name = path.name.removesuffix(".txt").removesuffix(".graph")
-    return profiled_graph(str(path), name, nodes, edges, samples=samples, gpu=gpu)
+    return profiled_graph(str(path), name, nodes, edges, samples=samples, gpu=gpu, notes=(KEPT,))

@@ -7,35 +7,40 @@ flight]; `edges` have `sourceId`, `destId`, `communicationCost` [bytes].
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.readers.files import member, node_id, number, parse_json, read_bytes, records
-from sim.performance.readers.profiled import PARAM_FILE_BYTES, Node, keyed, profiled_graph
+from sim.performance.readers.profiled import FILE_VALUE_BYTES, Node, keyed, profiled_graph, with_degrees
 
 LONG_S = 1.0
 """No operator of a real model takes this long for a sample; some of Piper's own files are in ms per minibatch."""
+_DEGREE = re.compile(r"[1-9]\d{0,4}", re.ASCII)
 _UNITS_S = {"s": 1.0, "ms": 1e-3}
 
 
-def _ways(record: Any, degree: int, place: str) -> dict[str, Mapping[str, Any]]:
-    by_degree = member(record, "TMPCs", place)
-    if not isinstance(by_degree, Mapping) or str(degree) not in by_degree:
-        raise PerformanceError(
-            f"no cost for {degree}-way tensor parallelism",
-            where=place,
-            allowed=", ".join(by_degree) if isinstance(by_degree, Mapping) else "",
-        )
-    ways = records(by_degree, str(degree), place)
-    return {str(member(way, "id", place)): way for way in ways}
+def _degrees(nodes: list[Any], degree: int | None, source: str) -> list[int]:
+    """The degrees that are read, the graph's own first: the one asked for, or all that each node has."""
+    found: list[set[int]] = []
+    for i, record in enumerate(nodes):
+        place = f"{source}, node {i}"
+        by_degree = member(record, "TMPCs", place)
+        if not isinstance(by_degree, Mapping) or str(degree or 1) not in by_degree:
+            raise PerformanceError(
+                f"no cost for {degree or 1}-way tensor parallelism", where=place,
+                allowed=", ".join(by_degree) if isinstance(by_degree, Mapping) else "",
+            )  # fmt: skip
+        found.append({int(ways) for ways in by_degree if _DEGREE.fullmatch(ways)})
+    return [degree] if degree is not None else sorted(set.intersection(*found))
 
 
 def _node(record: Any, degree: int, unit_s: float, place: str) -> Node:
     key = node_id(member(record, "id", place), place)
     place = f"{place} (id {key})"
-    ways = _ways(record, degree, place)
+    ways = {str(member(way, "id", place)): way for way in records(record["TMPCs"], str(degree), place)}
     if "vanilla" not in ways:
         raise PerformanceError("no way to run the node is called 'vanilla'", where=place, got=list(ways))
     way = ways["vanilla"]
@@ -55,11 +60,11 @@ def _node(record: Any, degree: int, unit_s: float, place: str) -> Node:
             )
     name = f"{key} {record.get('name', '')}".strip()
     fwd_s, bwd_s = fwd * unit_s, (time - fwd) * unit_s
-    return Node(key, name, place, fwd_s, bwd_s, 0.0, params / PARAM_FILE_BYTES, stored_bytes, rank=key)
+    return Node(key, name, place, fwd_s, bwd_s, 0.0, params / FILE_VALUE_BYTES, stored_bytes, rank=key)
 
 
 def read_piper(
-    path: Path, *, samples: float | None = None, gpu: str = "", degree: int = 1, time_unit: str | None = None
+    path: Path, *, samples: float | None = None, gpu: str = "", degree: int | None = None, time_unit: str | None = None
 ) -> OperatorGraph:
     """The graph of a Piper file, with its times.
 
@@ -71,7 +76,8 @@ def read_piper(
     ----------
     samples : samples that the times are for; None: a sample of the graph is what the file calls one.
     gpu : GPU type it was timed on; the file does not tell.
-    degree : degree of tensor parallelism whose costs are read; those of one GPU each.
+    degree : the one degree of tensor parallelism whose costs are read, as if they were a GPU's own; None: all that
+        each node has, the sums over the GPUs in their times.
     time_unit : 's' or 'ms'; None: seconds, refused where an operator would take `LONG_S` or more.
 
     Raises
@@ -84,10 +90,13 @@ def read_piper(
     if time_unit is not None and time_unit not in _UNITS_S:
         raise PerformanceError("not a unit of time", where=source, got=time_unit, allowed="'s' or 'ms'")
     unit_s = _UNITS_S[time_unit or "s"]
-    nodes = [
-        _node(record, degree, unit_s, f"{source}, node {i}")
-        for i, record in enumerate(records(document, "nodes", source))
-    ]
+    listed = list(records(document, "nodes", source))
+    degrees = _degrees(listed, degree, source)
+    by_degree = {
+        ways: [_node(record, ways, unit_s, f"{source}, node {i}") for i, record in enumerate(listed)]
+        for ways in degrees
+    }
+    nodes = by_degree[degrees[0]]
     slowest = max(nodes, key=lambda node: node.fwd_s + node.bwd_s)
     if time_unit is None and slowest.fwd_s + slowest.bwd_s >= LONG_S:
         raise PerformanceError(
@@ -96,8 +105,7 @@ def read_piper(
             got=slowest.fwd_s + slowest.bwd_s,
             todo="Say time_unit='ms' if the file's times are in milliseconds, or time_unit='s' if they are right.",
         )
-    by_key = keyed(nodes)
-    edges = []
+    by_key, edges = keyed(nodes), []
     for i, record in enumerate(records(document, "edges", source)):
         place = f"{source}, edge {i}"
         ends = [node_id(member(record, end, place), place) for end in ("sourceId", "destId")]
@@ -108,4 +116,6 @@ def read_piper(
     reading = {reader for _, reader, _ in edges}
     for node in nodes:
         node.is_input = node.key not in reading and not (node.fwd_s or node.bwd_s or node.params)
-    return profiled_graph(source, path.name.removesuffix(".json"), nodes, edges, samples=samples, gpu=gpu)
+    name = path.name.removesuffix(".json")
+    graph = profiled_graph(source, name, nodes, edges, samples=samples, gpu=gpu)
+    return with_degrees(graph, {ways: by_degree[ways] for ways in degrees[1:]}, nodes)

@@ -6,16 +6,17 @@ import heapq
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sim.performance.graph import OperatorGraph, PerformanceError, Profile
+from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError, Profile
+from sim.performance.layer_times import Timing
 from sim.performance.readers.operators import Op, assemble
 from traces.errors import did_you_mean
 
-PARAM_FILE_BYTES = 4
-"""The profiles are of single precision."""
+FILE_VALUE_BYTES = 4
+"""The profiles are of single precision: so many bytes have a parameter, a kept value and one that crosses a border."""
 
 _KINDS = (
     (r"batchnorm|layernorm|groupnorm|normalization|softmax|_bn|^bn", "norm"),
@@ -157,11 +158,13 @@ def profiled_graph(
     *,
     samples: float | None,
     gpu: str,
+    notes: tuple[str, ...] = (),
 ) -> OperatorGraph:
-    """The graph of measured nodes.
+    """The graph of measured nodes, whose sizes in bytes are of values of `FILE_VALUE_BYTES`.
 
-    Input nodes are dropped: whoever reads one reads the sample (-1), as does a node without any source. FLOPs are
-    NaN, since no profile has them: the times stand in their place.
+    The graph has them as all graphs have, of values of `VALUE_BYTES`; in the precision that was measured each is again
+    as large as in the file. Input nodes are dropped: whoever reads one reads the sample (-1), as does a node without
+    any source. FLOPs are NaN, since no profile has them: the times stand in their place.
 
     Raises
     ------
@@ -176,20 +179,48 @@ def profiled_graph(
         raise PerformanceError("the graph has no operator", where=source)
     number_of = {node.key: i for i, node in enumerate(kept)}
     count, sample = samples_of(samples)
+    scale = VALUE_BYTES / FILE_VALUE_BYTES
     ops = [
         Op(
             node.name,
             kind_of(node.name, node.params),
             tuple(dict.fromkeys(number_of.get(of, -1) for of in sources[node.key])) or (-1,),
-            node.out_bytes,
+            node.out_bytes * scale,
             flops=math.nan,
             params=node.params,
-            stored_bytes=node.stored_bytes,
+            stored_bytes=node.stored_bytes * scale,
         )
         for node in kept
     ]
     fwd_s, bwd_s = (np.array([getattr(node, part) for node in kept]) for part in ("fwd_s", "bwd_s"))
     fwd_s.flags.writeable = bwd_s.flags.writeable = False
-    sample_bytes = sum(node.out_bytes for node in order if node.is_input)
-    profile = Profile(fwd_s, bwd_s, count, gpu, source)
+    sample_bytes = scale * sum(node.out_bytes for node in order if node.is_input)
+    profile = Profile.of_one(fwd_s, bwd_s, count, gpu, source, notes)
     return assemble(name, sample, sample_bytes, ops, samples=count, profile=profile)
+
+
+def with_degrees(
+    graph: OperatorGraph, by_degree: Mapping[int, Sequence[Node]], nodes: Sequence[Node]
+) -> OperatorGraph:
+    """A graph of `profiled_graph` with what the same nodes take and keep on one of several GPUs that share each.
+
+    Parameters
+    ----------
+    by_degree : by tensor degree, the nodes in the order of `nodes`; their outputs are those of the graph.
+    nodes : the nodes of which the graph was made, by their names its operators.
+    """
+    assert graph.profile is not None
+    gpu, one = graph.profile.only()
+    place = {node.name: i for i, node in enumerate(nodes)}
+    at = [place[op] for op in graph.ops]
+    timings, shares = dict(graph.profile.timings), {}
+    per_sample = VALUE_BYTES / FILE_VALUE_BYTES / one.samples
+    for ways, of in by_degree.items():
+        fwd_s, bwd_s, params, stored = (
+            np.array([getattr(of[i], part) for i in at]) for part in ("fwd_s", "bwd_s", "params", "stored_bytes")
+        )
+        shares[ways] = {"out_bytes": graph.out_bytes, "weight_params": params, "stored_bytes": stored * per_sample}
+        for array in (fwd_s, bwd_s, *shares[ways].values()):
+            array.flags.writeable = False
+        timings[gpu, ways] = (Timing(one.samples, fwd_s, bwd_s),)
+    return replace(graph, profile=replace(graph.profile, timings=timings, shares=shares))

@@ -11,7 +11,7 @@ from typing import Any
 
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.readers.files import member, number, parse_json, read_bytes, records
-from sim.performance.readers.profiled import PARAM_FILE_BYTES, Node, check_edges, profiled_graph, topological
+from sim.performance.readers.profiled import FILE_VALUE_BYTES, Node, check_edges, profiled_graph, topological
 
 
 def _edges(document: Any, source: str) -> list[tuple[Hashable, Hashable, str]]:
@@ -55,7 +55,7 @@ def read_synthetic(path: Path, *, samples: float | None = None, gpu: str = "") -
             backward.add(name)
         time_us, params, out_bytes = (number(member(record, key, place), key, place) for key in ("t", "par", "out"))
         nodes[name] = Node(
-            name, name, place, time_us / 1e6, 0.0, out_bytes, params / PARAM_FILE_BYTES, out_bytes, rank=i
+            name, name, place, time_us / 1e6, 0.0, out_bytes, params / FILE_VALUE_BYTES, out_bytes, rank=i
         )
     edges = _edges(document, source)
     topological(nodes, check_edges({name: node.place for name, node in nodes.items()}, edges))
