@@ -46,10 +46,8 @@ class EngineConfig(Settings):
     """How the cluster behaves while it runs jobs."""
 
     preemption_overhead_s: float = setting(
-        30.0, "time without progress at each start after a preemption, move or failure",
-        unit="s", ge=0, le=MAX_TIME_S)
-    cold_start_s: float = setting(
-        0.0, "time without progress at a job's first start", unit="s", ge=0, le=MAX_TIME_S)
+        30.0, "time without progress at each start after a preemption, move or failure", unit="s", ge=0, le=MAX_TIME_S)
+    cold_start_s: float = setting(0.0, "time without progress at a job's first start", unit="s", ge=0, le=MAX_TIME_S)
     resize_overhead_s: float | None = setting(
         None, "time without progress after a resize; left out: preemption_overhead_s", unit="s", ge=0, le=MAX_TIME_S)
     move_overhead_s: float | None = setting(
@@ -68,8 +66,7 @@ class EngineConfig(Settings):
         allowed="a number from 0, or inf", ge=0, allow_inf_nan=True)
     retries: bool = setting(True, "replay each failed attempt that the trace records before the last one")
     mtbf_h: float | None = setting(
-        None, "mean time between failures of one node (exponential); left out: nodes never fail",
-        unit="h", gt=0)
+        None, "mean time between failures of one node (exponential); left out: nodes never fail", unit="h", gt=0)
     repair_h: float = setting(1.0, "time until a failed node is back", unit="h", ge=0, le=1e7)
     contention: Literal["none", "network"] = setting(
         "none", "jobs that share a node's network link or a rack's uplink slow each other down (network) or not (none)")
@@ -83,8 +80,7 @@ class EngineConfig(Settings):
         None, "file of measured pairs (sharing = spatial); pairs that it lacks, and all of them without it, by the "
         "part of a GPU that a job keeps busy", file=True, min_length=1)
     horizon_s: float | None = setting(
-        None, "stop this long after the first submission; left out: run to the end",
-        unit="s", gt=0, le=MAX_TIME_S)
+        None, "stop this long after the first submission; left out: run to the end", unit="s", gt=0, le=MAX_TIME_S)
     quotas: dict[str, Annotated[int, Field(ge=0, le=10**9)]] = setting(
         {}, "GPUs that each virtual cluster may hold at once; not listed: no limit. Also of one type (name@V100), or "
         "of all virtual clusters in a queue (org, of org/team)", unit="GPU", allowed=_GPUS_BY_NAME)
@@ -138,13 +134,11 @@ class RunConfig(Settings):
     assign: str | None = setting(
         None, "recipe by which jobs get a model, batch, deadline or weight that the trace lacks (hetsim trace recipes)",
         min_length=1)
-    assign_with: dict[str, str] = setting(
-        {}, "settings of the recipe", allowed="name = value, for each setting")
+    assign_with: dict[str, str] = setting({}, "settings of the recipe", allowed="name = value, for each setting")
     cluster: str = setting(
         "gavel", "cluster: preset, TOML file, or shorthand such as v100:8x4+t4:2x8", file=True, min_length=1)
     hardware: dict[str, Any] = setting(
-        {}, "GPU and CPU types of one's own, which are kept by value (docs/hardware.md)",
-        allowed="a TOML file, or tables gpu.NAME and cpu.NAME")
+        {}, "GPU and CPU types of one's own, kept by value", allowed="a TOML file, or tables gpu.NAME and cpu.NAME")
     prices: str | None = setting(
         None, "what GPUs cost: on-demand, spot or reserved prices of the catalogue, or a file of prices; left out: "
         "those of the cluster's file, else the catalogue's on demand", file=True, min_length=1)
@@ -158,8 +152,7 @@ class RunConfig(Settings):
         0, "leave out the first so many jobs of a trace file, before jobs are counted", unit="jobs", ge=0)
     seed: int = setting(0, "seed of all random numbers", allowed="an integer from 0 to 2**63 - 1", ge=0, lt=2**63)
     load: float | None = setting(
-        None, "bring the work offered to this multiple of what the cluster can do; left out: as recorded",
-        gt=0, le=1000)
+        None, "bring the work offered to this multiple of what the cluster can do; left out: as it is", gt=0, le=1000)
     load_by: Literal["compress", "thin", "repeat"] = setting(
         "compress", "how: arrivals stretched (compress), jobs left out by a hash of their ids (thin), or the trace "
         "laid over itself (repeat); left out: thin for a generated trace, else compress")
@@ -187,8 +180,7 @@ class RunConfig(Settings):
         None, "table of measured layers: jobs whose model it has run at these, in any plan (work = iterations)",
         file=True, min_length=1)
     layers_from: str | None = setting(
-        None, "GPU type from which those without measured layers are predicted; left out: they are refused",
-        min_length=1)
+        None, "GPU type by which those without measured layers are predicted; left out: refused", min_length=1)
     overhead_gib: float = setting(
         1.0, "memory of each GPU that the framework takes (work = iterations)", unit="GiB", ge=0, le=1000)
     measured_gaps: Literal["refuse", "interpolate", "amdahl", "linear"] = setting(

@@ -180,24 +180,6 @@ def allowed_values(field: FieldInfo) -> str:
     return words
 
 
-def parse_setting(text: str) -> tuple[str, Any]:
-    """Split `name=value` of the command line; the value is read as TOML where it is TOML, else as text.
-
-    Raises
-    ------
-    ConfigError
-        There is no `=`, or no name before it.
-    """
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise ConfigError("a setting without a value", where="command line", got=text, allowed="name=value")
-    try:
-        table = parse_toml(f"value = {value}")
-    except ValueError:  # no TOML, a number of thousands of digits, brackets without end
-        return name.strip(), value.strip()
-    return name.strip(), table["value"] if len(table) == 1 else value.strip()
-
-
 def plain(value: object) -> str:
     """A default as it is written in TOML; empty where there is none."""
     if value is None or value == {}:
