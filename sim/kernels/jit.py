@@ -30,6 +30,7 @@ from numba.core import event, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
+from numba.core.runtime.nrt import rtsys
 
 from sim.kernels.cache_folder import cache_root
 
@@ -89,6 +90,13 @@ class _Impl(CompileResultCacheImpl):
 
 class _Cache(FunctionCache):
     _impl_class = _Impl
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """A kernel that was kept, or None. As Numba's own, but for all that Numba knows of Python and NumPy: to read
+        that in takes three times as long as a small run, and only who compiles needs it (and then it is read)."""
+        rtsys.initialize(target_context)  # what counts references to arrays: compiled code calls it
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
 
 
 def jit(function: Callable) -> Any:
