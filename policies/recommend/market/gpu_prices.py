@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from policies.recommend.market.classes import JobClass
-from sim.kernels.bidding import classes_that_fit, clear, costs_per_s, first_move
+from sim.kernels.bidding import cheapest, classes_that_fit, clear, costs_per_s, first_move
 from sim.performance import GpuType
 
 RATE = 0.3
@@ -68,7 +68,7 @@ class Market:
         return number
 
     def update(self, running: np.ndarray, waiting: np.ndarray) -> None:
-        """Move prices towards what jobs (int64 [classes] each) ask for.
+        """Move prices towards what jobs (int64 [classes] each) ask for, and price the plans of classes that have any.
 
         A waiting job that takes more than `WIDE` of a type (and one GPU), whatever its plan, is not counted: no price
         makes it take less, and one so high that all others leave would keep GPUs idle until it can start.
@@ -76,16 +76,22 @@ class Market:
         jobs = running + np.where(self._wide[: len(waiting)], 0, waiting)
         self.price = clear(self.counts, self.iteration_s, self.first, jobs, self.supply, self.price, self.floor, CAP,
                            self.worth, RATE, STEPS)  # fmt: skip
-        self.cost = costs_per_s(self.counts, self.price, self.worth)
+        self.cost = costs_per_s(self.counts, self.first, running + waiting, self.price, self.worth)
 
     def plans(self, number: int) -> slice:
         """Rows of a class's plans."""
         return slice(int(self.first[number]), int(self.first[number + 1]))
 
     def costs(self, number: int) -> np.ndarray:
-        """Cost of an iteration on each plan of a class, at present prices (USD x 3600)."""
+        """Cost of an iteration on each plan of a class, at present prices (USD x 3600); NaN where it has no jobs."""
         rows = self.plans(number)
         return np.asarray(self.cost[rows] * self.iteration_s[rows])
+
+    def cheapest(self, number: int, free: np.ndarray, quota: int) -> int:
+        """Row of the plan of least cost of a class that has jobs, among those that fit what is free and the quota:
+        `sim.kernels.bidding.cheapest`."""
+        begin, end = self.first[number], self.first[number + 1]
+        return int(cheapest(self.counts, self.iteration_s, self.cost, begin, end, free.astype(np.int64), quota))
 
     def fits(self, free: np.ndarray) -> np.ndarray:
         """Whether one plan of each class, at least, fits what is free: bool [classes]."""
