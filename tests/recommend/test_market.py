@@ -245,3 +245,13 @@ def test_a_class_fits_where_one_of_its_plans_does(data):
     fits = (counts <= free).all(axis=1)
     wanted = [bool(fits[a:b].any()) for a, b in pairwise(first.tolist())]
     assert classes_that_fit(counts, first, free).tolist() == wanted
+
+
+@given(classes, st.tuples(st.integers(0, 3), st.integers(0, 3)))
+def test_the_market_knows_which_classes_fit_as_a_look_at_all_plans_does(drawn, free):
+    market = Market((V100, T4), np.array([8, 8]), 5.0)
+    for plans in drawn:
+        counts = np.array([plan[:2] for plan in plans], np.int32).reshape(-1, 2)
+        market.add(JobClass(("toy", 1, 1, 1000, 3), (None,) * len(plans), counts, np.ones(len(plans))))
+    wanted = [any(a <= free[0] and b <= free[1] for a, b, _ in plans) for plans in drawn]
+    assert market.fits(np.array(free)).tolist() == wanted

@@ -20,6 +20,7 @@ import numpy as np
 
 from policies.recommend.market.classes import JobClass
 from sim.kernels.bidding import cheapest, classes_that_fit, clear, costs_per_s, first_move
+from sim.kernels.dominance import first_of_fronts
 from sim.performance import GpuType
 
 RATE = 0.3
@@ -56,6 +57,8 @@ class Market:
         self.worth = min(float(hour_usd), MOST_WORTH)
         self.counts, self.iteration_s = np.zeros((0, len(types))), np.zeros(0)
         self.first = np.zeros(1, dtype=np.int64)
+        # Of each class the counts that no other of its plans is within: where none of these fits, no plan does.
+        self._least, self._least_first = np.zeros((0, len(types))), np.zeros(1, dtype=np.int64)
         self._wide, self._wide_from = np.zeros(0, dtype=np.bool_), np.maximum(WIDE * self.supply, 1.0)
 
     def add(self, known: JobClass) -> int:
@@ -64,6 +67,9 @@ class Market:
         self.iteration_s = np.concatenate((self.iteration_s, known.iteration_s))
         self.first = np.append(self.first, len(self.iteration_s))
         number = len(self.first) - 2
+        least = first_of_fronts(known.counts.astype(np.int64), np.argsort(known.counts.sum(axis=1), kind="stable"))
+        self._least = np.concatenate((self._least, self.counts[self.plans(number)][least]))
+        self._least_first = np.append(self._least_first, len(self._least))
         self._wide = np.append(self._wide, (self.counts[self.plans(number)] > self._wide_from).any(axis=1).all())
         return number
 
@@ -95,7 +101,7 @@ class Market:
 
     def fits(self, free: np.ndarray) -> np.ndarray:
         """Whether one plan of each class, at least, fits what is free: bool [classes]."""
-        return np.asarray(classes_that_fit(self.counts, self.first, free.astype(np.int64)))
+        return np.asarray(classes_that_fit(self._least, self._least_first, free.astype(np.int64)))
 
     def first_move(
         self, plan: np.ndarray, number: np.ndarray, stretch_s: np.ndarray, free: np.ndarray, quota: np.ndarray,
