@@ -13,7 +13,7 @@ LATE = ("scipy.optimize", "scipy.stats", "scipy.sparse", "scipy.interpolate", "m
 COMPILING = ("numba.np.arraymath", "numba.np.npyimpl", "scipy.linalg")
 """What Numba reads in before it compiles; kernels that were kept need none of it."""
 ARRAYS = ("numpy", "pandas", "pyarrow", "numba", "simpy", "scipy", "sim.performance", "sim.engine")
-REPLAY = ["run", "--policy", "fifo", "--trace", "jobs.csv", "--cluster", "v100:2", "--out", "out", "--force"]
+REPLAY = ["run", "--trace", "jobs.csv", "--cluster", "v100:2", "--out", "out", "--force"]
 ASK = """
 import json, sys
 from sim.__main__ import main
@@ -31,7 +31,8 @@ print(json.dumps(sorted(sys.modules)))
     (["run", "--help"], (*ARRAYS, *LATE)),
     (["--version"], (*ARRAYS, *LATE)),
     (["perf", "resnet50"], ("pandas", "pyarrow", "simpy", "analysis", *COMPILING, *LATE)),
-    (REPLAY, (*COMPILING, *LATE)),
+    ([*REPLAY, "--policy", "fifo"], (*COMPILING, *LATE)),
+    ([*REPLAY, "--policy", "srsf"], (*COMPILING, *LATE)),
 ])  # fmt: skip
 def test_what_a_command_does_not_need_it_does_not_import(tmp_path, command, late):
     (tmp_path / "jobs.csv").write_text(JOBS)
