@@ -7,12 +7,16 @@ imports nothing of ours.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGES = ("policies", "traces", "analysis")
+COLLECT_AFTER = 100_000
+"""New objects after which Python looks for garbage in rings. At its own 700 that is a tenth of a small run, as what is
+imported makes a hundred thousand objects that stay; so many more take some MiB."""
 
 
 def strangers() -> list[str]:
@@ -44,6 +48,7 @@ def _run() -> None:
         print("hetsim: another package hides one of ours:", *found, sep="\n  ", file=sys.stderr)
         print("Take it off the path (PYTHONPATH, the present folder), or use a new environment.", file=sys.stderr)
         sys.exit(2)
+    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     from sim.cli import main as run
 
     _leave_cleanly()

@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.kernels.jit import jit
+from sim.kernels.jit import jit, part
+
+
+@part
+def _cost_per_s(counts: np.ndarray, p: int, price: np.ndarray, worth: float) -> float:
+    """What a second on plan p costs."""
+    cost = worth
+    for t in range(counts.shape[1]):
+        cost += price[t] * counts[p, t]
+    return cost
 
 
 @jit
-def costs_per_s(counts: np.ndarray, price: np.ndarray, worth: float) -> np.ndarray:
-    """What a second on each plan costs: float64 [P]."""
-    plans, types = counts.shape
-    cost = np.full(plans, worth)
-    for p in range(plans):
-        for t in range(types):
-            cost[p] += price[t] * counts[p, t]
+def costs_per_s(
+    counts: np.ndarray, first: np.ndarray, jobs: np.ndarray, price: np.ndarray, worth: float
+) -> np.ndarray:
+    """What a second on each plan costs: float64 [P]; NaN in classes without jobs (int64 [C], as `clear` takes them)."""
+    cost = np.full(counts.shape[0], np.nan)
+    for c in range(len(jobs)):
+        if jobs[c] > 0:
+            for p in range(first[c], first[c + 1]):
+                cost[p] = _cost_per_s(counts, p, price, worth)
     return cost
 
 
@@ -42,15 +53,15 @@ def clear(
     types = counts.shape[1]
     price = price.copy()
     for _ in range(steps):
-        cost = costs_per_s(counts, price, worth)
         demand = np.zeros(types)
         for c in range(len(jobs)):
             if jobs[c] == 0 or first[c] == first[c + 1]:
                 continue
-            best = first[c]
+            best, least = first[c], np.inf
             for p in range(first[c], first[c + 1]):
-                if cost[p] * iteration_s[p] < cost[best] * iteration_s[best]:
-                    best = p
+                an_iteration = _cost_per_s(counts, p, price, worth) * iteration_s[p]
+                if an_iteration < least:
+                    best, least = p, an_iteration
             for t in range(types):
                 demand[t] += jobs[c] * counts[best, t]
         for t in range(types):
@@ -83,6 +94,30 @@ def classes_that_fit(counts: np.ndarray, first: np.ndarray, free_gpus: np.ndarra
 
 
 @jit
+def cheapest(
+    counts: np.ndarray, iteration_s: np.ndarray, cost: np.ndarray, begin: int, end: int, free_gpus: np.ndarray,
+    quota: int,
+) -> int:
+    """The plan, of the rows begin .. end - 1, on which an iteration costs least among those that fit: -1 where none
+    does. Of equal ones the first.
+
+    Parameters
+    ----------
+    counts : float64 [P, T]. iteration_s : float64 [P]. cost : float64 [P], of a second on each plan.
+    free_gpus : int64 [T]. quota : GPUs that the job may take in all.
+    """
+    best, least = -1, np.inf
+    for p in range(begin, end):
+        fits, gpus = True, 0.0
+        for t in range(counts.shape[1]):
+            fits &= counts[p, t] <= free_gpus[t]
+            gpus += counts[p, t]
+        if fits and gpus <= quota and (best < 0 or cost[p] * iteration_s[p] < least):
+            best, least = p, cost[p] * iteration_s[p]
+    return best
+
+
+@jit
 def first_move(
     plan: np.ndarray, owner: np.ndarray, stretch_s: np.ndarray, free_gpus: np.ndarray, quota: np.ndarray,
     counts: np.ndarray, iteration_s: np.ndarray, first: np.ndarray, cost: np.ndarray, overhead_s: float,
@@ -101,7 +136,7 @@ def first_move(
     plan : int64 [R], row of each running job's plan; -1: it does not move. owner : int64 [R], its class.
     stretch_s : float64 [R], how long it has been on it.
     free_gpus : int64 [T]. quota : int64 [R], GPUs that it may take beside its own.
-    cost : float64 [P], of a second on each plan.
+    cost : float64 [P], of a second on each plan of the classes of these jobs.
 
     Returns
     -------

@@ -15,6 +15,7 @@ as int64, so that each compiles once. What a cluster, or a run, needs none of is
 from __future__ import annotations
 
 import hashlib
+import pickle
 import platform
 import sys
 import tempfile
@@ -27,9 +28,11 @@ from typing import Any
 
 import numba
 from numba.core import event, types
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.environment import Environment, _rebuild_env, lookup_environment
 from numba.core.registry import CPUDispatcher
+from numba.core.runtime.nrt import rtsys
 
 from sim.kernels.cache_folder import cache_root
 
@@ -87,8 +90,46 @@ class _Impl(CompileResultCacheImpl):
     _locator_classes = [_Locator]  # noqa: RUF012 - the name and form are Numba's
 
 
+class _Unpickler(pickle.Unpickler):
+    """Reads a kept kernel without the modules of Numba that it was compiled with (`_environment`)."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == (Environment.__module__, _rebuild_env.__name__):
+            return _environment
+        return super().find_class(module, name)
+
+
+def _environment(module: str, consts: Any, name: str) -> Any:
+    """The constants of a function of a kernel. Numba's own imports the function's module, too, for the names that
+    object mode looks up; kernels are never in object mode, and `np.argsort` alone would bring in SciPy."""
+    if module in sys.modules or not module.startswith("numba.") or lookup_environment(name) is not None:
+        return _rebuild_env(module, consts, name)
+    found: Any = Environment({"__name__": module})
+    found.consts[:], found.env_name = consts, name
+    Environment._memo[name] = found
+    return found
+
+
+class _Files(IndexDataCacheFile):
+    def _load_data(self, name: str) -> Any:
+        with open(self._data_path(name), "rb") as file:
+            return _Unpickler(file).load()
+
+
 class _Cache(FunctionCache):
     _impl_class = _Impl
+
+    def __init__(self, function: Callable) -> None:
+        super().__init__(function)
+        locator, base = self._impl.locator, self._impl.filename_base
+        self._cache_file = _Files(self._cache_path, base, locator.get_source_stamp())
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """A kernel that was kept, or None. As Numba's own, but for all that Numba knows of Python and NumPy: to read
+        that in takes three times as long as a small run, and only who compiles needs it (and then it is read)."""
+        rtsys.initialize(target_context)  # what counts references to arrays: compiled code calls it
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
 
 
 def jit(function: Callable) -> Any:

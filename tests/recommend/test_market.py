@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from policies.recommend.market.classes import JobClass
 from policies.recommend.market.gpu_prices import CAP, Market
 from sim.hardware.gputypes import gpu_type
-from sim.kernels.bidding import classes_that_fit, clear, costs_per_s, first_move
+from sim.kernels.bidding import cheapest, classes_that_fit, clear, costs_per_s, first_move
 
 V100, P100, T4 = (gpu_type(name) for name in ("V100", "P100", "T4"))
 ONE = np.ones(1)
@@ -43,8 +43,10 @@ def step(jobs, *, price=1.0, floor=1.0, cap=100.0, worth=0.0, supply=2.0):
 
 
 def test_what_a_second_costs():
-    """Time is worth 5: 5 + 2 x 3 + 1 x 4."""
-    assert costs_per_s(np.array([[2.0, 1.0], [0.0, 0.0]]), np.array([3.0, 4.0]), 5.0).tolist() == [15.0, 5.0]
+    """Time is worth 5: 5 + 2 x 3 + 1 x 4. Who has no jobs needs no cost."""
+    counts, first = np.array([[2.0, 1.0], [0.0, 0.0], [1.0, 1.0]]), np.array([0, 2, 3])
+    cost = costs_per_s(counts, first, np.array([4, 0]), np.array([3.0, 4.0]), 5.0)
+    assert cost[:2].tolist() == [15.0, 5.0] and np.isnan(cost[2])
 
 
 def test_a_price_moves_with_demand_less_supply():
@@ -134,6 +136,8 @@ def test_costs_and_what_fits_class_by_class():
     assert market.add(known(([2, 0], 1.0))) == 1
     market.update(np.array([1, 0]), np.array([0, 0]))
     assert market.costs(0) == pytest.approx([16.12, 33.156])
+    assert np.isnan(market.costs(1)).all()
+    market.update(np.array([1, 0]), np.array([0, 1]))
     assert market.costs(1) == pytest.approx([11.12])
     assert market.fits(np.array([1, 1])).tolist() == [True, False]
     assert market.fits(np.array([2, 0])).tolist() == [True, True]
@@ -188,7 +192,8 @@ def test_the_first_move_is_that_of_the_rule(data):
         max_size=3,
     ))
     counts, iteration_s, first = table(drawn)
-    cost = costs_per_s(counts, np.array([1.0, 2.0]), float(data.draw(st.integers(1, 5))))
+    jobs = np.ones(len(drawn), dtype=np.int64)
+    cost = costs_per_s(counts, first, jobs, np.array([1.0, 2.0]), float(data.draw(st.integers(1, 5))))
     running = data.draw(st.lists(st.integers(0, len(drawn) - 1), max_size=5))
     owner = np.array(running, dtype=np.int64)
     plan = np.array([data.draw(st.one_of(st.just(-1), st.integers(first[c], first[c + 1] - 1))) for c in running],
@@ -199,6 +204,21 @@ def test_the_first_move_is_that_of_the_rule(data):
     overhead_s = float(data.draw(st.integers(0, 8)))
     case = plan, owner, stretch_s, free, quota, counts, iteration_s, first, cost, overhead_s
     assert first_move(*case) == slow_first_move(*case)
+
+
+@given(st.data())
+def test_the_cheapest_plan_that_fits_is_the_first_of_least_cost(data):
+    """Against a search over all plans of the class. Whole numbers, so that equal costs are equal."""
+    drawn = data.draw(classes)
+    counts, iteration_s, first = table(drawn)
+    jobs = np.ones(len(drawn), dtype=np.int64)
+    cost = costs_per_s(counts, first, jobs, np.array([1.0, 2.0]), float(data.draw(st.integers(0, 3))))
+    c = data.draw(st.integers(0, len(drawn) - 1))
+    free = np.array(data.draw(st.tuples(st.integers(0, 3), st.integers(0, 3))), dtype=np.int64)
+    quota = data.draw(st.integers(-1, 6))
+    fit = [p for p in range(first[c], first[c + 1]) if (counts[p] <= free).all() and counts[p].sum() <= quota]
+    best = min(fit, key=lambda p: cost[p] * iteration_s[p], default=-1)
+    assert cheapest(counts, iteration_s, cost, first[c], first[c + 1], free, quota) == best
 
 
 def test_a_waiting_job_that_needs_nearly_all_of_a_type_does_not_keep_all_others_off_it():
@@ -225,3 +245,13 @@ def test_a_class_fits_where_one_of_its_plans_does(data):
     fits = (counts <= free).all(axis=1)
     wanted = [bool(fits[a:b].any()) for a, b in pairwise(first.tolist())]
     assert classes_that_fit(counts, first, free).tolist() == wanted
+
+
+@given(classes, st.tuples(st.integers(0, 3), st.integers(0, 3)))
+def test_the_market_knows_which_classes_fit_as_a_look_at_all_plans_does(drawn, free):
+    market = Market((V100, T4), np.array([8, 8]), 5.0)
+    for plans in drawn:
+        counts = np.array([plan[:2] for plan in plans], np.int32).reshape(-1, 2)
+        market.add(JobClass(("toy", 1, 1, 1000, 3), (None,) * len(plans), counts, np.ones(len(plans))))
+    wanted = [any(a <= free[0] and b <= free[1] for a, b, _ in plans) for plans in drawn]
+    assert market.fits(np.array(free)).tolist() == wanted

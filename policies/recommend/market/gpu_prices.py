@@ -19,7 +19,8 @@ import math
 import numpy as np
 
 from policies.recommend.market.classes import JobClass
-from sim.kernels.bidding import classes_that_fit, clear, costs_per_s, first_move
+from sim.kernels.bidding import cheapest, classes_that_fit, clear, costs_per_s, first_move
+from sim.kernels.dominance import first_of_fronts
 from sim.performance import GpuType
 
 RATE = 0.3
@@ -56,6 +57,8 @@ class Market:
         self.worth = min(float(hour_usd), MOST_WORTH)
         self.counts, self.iteration_s = np.zeros((0, len(types))), np.zeros(0)
         self.first = np.zeros(1, dtype=np.int64)
+        # Of each class the counts that no other of its plans is within: where none of these fits, no plan does.
+        self._least, self._least_first = np.zeros((0, len(types))), np.zeros(1, dtype=np.int64)
         self._wide, self._wide_from = np.zeros(0, dtype=np.bool_), np.maximum(WIDE * self.supply, 1.0)
 
     def add(self, known: JobClass) -> int:
@@ -64,11 +67,14 @@ class Market:
         self.iteration_s = np.concatenate((self.iteration_s, known.iteration_s))
         self.first = np.append(self.first, len(self.iteration_s))
         number = len(self.first) - 2
+        least = first_of_fronts(known.counts.astype(np.int64), np.argsort(known.counts.sum(axis=1), kind="stable"))
+        self._least = np.concatenate((self._least, self.counts[self.plans(number)][least]))
+        self._least_first = np.append(self._least_first, len(self._least))
         self._wide = np.append(self._wide, (self.counts[self.plans(number)] > self._wide_from).any(axis=1).all())
         return number
 
     def update(self, running: np.ndarray, waiting: np.ndarray) -> None:
-        """Move prices towards what jobs (int64 [classes] each) ask for.
+        """Move prices towards what jobs (int64 [classes] each) ask for, and price the plans of classes that have any.
 
         A waiting job that takes more than `WIDE` of a type (and one GPU), whatever its plan, is not counted: no price
         makes it take less, and one so high that all others leave would keep GPUs idle until it can start.
@@ -76,20 +82,26 @@ class Market:
         jobs = running + np.where(self._wide[: len(waiting)], 0, waiting)
         self.price = clear(self.counts, self.iteration_s, self.first, jobs, self.supply, self.price, self.floor, CAP,
                            self.worth, RATE, STEPS)  # fmt: skip
-        self.cost = costs_per_s(self.counts, self.price, self.worth)
+        self.cost = costs_per_s(self.counts, self.first, running + waiting, self.price, self.worth)
 
     def plans(self, number: int) -> slice:
         """Rows of a class's plans."""
         return slice(int(self.first[number]), int(self.first[number + 1]))
 
     def costs(self, number: int) -> np.ndarray:
-        """Cost of an iteration on each plan of a class, at present prices (USD x 3600)."""
+        """Cost of an iteration on each plan of a class, at present prices (USD x 3600); NaN where it has no jobs."""
         rows = self.plans(number)
         return np.asarray(self.cost[rows] * self.iteration_s[rows])
 
+    def cheapest(self, number: int, free: np.ndarray, quota: int) -> int:
+        """Row of the plan of least cost of a class that has jobs, among those that fit what is free and the quota:
+        `sim.kernels.bidding.cheapest`."""
+        begin, end = self.first[number], self.first[number + 1]
+        return int(cheapest(self.counts, self.iteration_s, self.cost, begin, end, free.astype(np.int64), quota))
+
     def fits(self, free: np.ndarray) -> np.ndarray:
         """Whether one plan of each class, at least, fits what is free: bool [classes]."""
-        return np.asarray(classes_that_fit(self.counts, self.first, free.astype(np.int64)))
+        return np.asarray(classes_that_fit(self._least, self._least_first, free.astype(np.int64)))
 
     def first_move(
         self, plan: np.ndarray, number: np.ndarray, stretch_s: np.ndarray, free: np.ndarray, quota: np.ndarray,

@@ -18,6 +18,7 @@ fullest first. A job that takes a share of a GPU is not partitioned and does not
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -140,7 +141,8 @@ class RecommendPolicy(Policy):
     def _learn(self, view: View, rows: np.ndarray) -> None:
         """Work out the plans of classes that are seen for the first time."""
         classes = self._class_of[rows]
-        for index in np.unique(classes[self._number[classes] < 0]).tolist():
+        new = classes[self._number[classes] < 0]
+        for index in np.unique(new).tolist() if len(new) else ():
             known = self._classes[index] = self._plans.learn(self._keys[index])
             self._never[index] = bool(known.reason)
             self._number[index] = self._market.add(known)
@@ -150,6 +152,8 @@ class RecommendPolicy(Policy):
 
     def _start(self, view: View, rows: np.ndarray, free: Scratch) -> list[tuple[int, Placement]]:
         """Walk the jobs; each takes its GPUs from what is free."""
+        if not len(rows):
+            return []
         possible = self._shared & bool(free.milli.any())
         if free.type_idle.any():
             learnt = self._number >= 0
@@ -174,26 +178,27 @@ class RecommendPolicy(Policy):
     def _place(self, view: View, row: int, free: Scratch) -> Placement | None:
         """GPUs for the plan of least cost that fits, or None."""
         index, vc = int(self._class_of[row]), int(view.jobs.vc[row])
-        known, cost = self._classes[index], self._market.costs(int(self._number[index]))
-        fits = known.counts.sum(axis=1) * known.milli <= free.vc_left[vc]
+        known, number = self._classes[index], int(self._number[index])
         if known.milli < 1000:
+            cost, fits = self._market.costs(number), known.counts.sum(axis=1) * known.milli <= free.vc_left[vc]
             for need in known.counts[np.argsort(np.where(fits, cost, np.inf), kind="stable")[: fits.sum()]]:
                 gpus = free.place_by_type(need, known.milli, vc)
                 if gpus is not None:
                     return Placement(gpus)
             return None
-        fits &= (known.counts <= free.type_idle).all(axis=1)
-        return self._take(view, row, int(np.where(fits, cost, np.inf).argmin()), free) if fits.any() else None
+        plan = self._market.cheapest(number, free.type_idle, int(free.vc_left[vc]) // 1000)
+        return self._take(view, row, plan, free) if plan >= 0 else None
 
-    def _take(self, view: View, row: int, index: int, free: Scratch) -> Placement:
-        """GPUs for one of the job's plans; there are enough."""
-        number = self._class_of[row]
-        known = self._classes[number]
+    def _take(self, view: View, row: int, plan_row: int, free: Scratch) -> Placement:
+        """GPUs for one of the job's plans, a row of the market's table; there are enough."""
+        number = int(self._class_of[row])
+        known, index = self._classes[number], plan_row - int(self._market.first[self._number[number]])
         gpus, plan = free.place_by_type(known.counts[index], 1000, int(view.jobs.vc[row])), known.plans[index]
         assert gpus is not None and plan is not None
-        parts = np.split(gpus, np.cumsum(known.counts[index])[:-1])
+        ends = list(accumulate(known.counts[index].tolist(), initial=0))
+        parts = [gpus[begin:end] for begin, end in pairwise(ends)]
         of_type = {gpu.name: part for gpu, part in zip(view.cluster.types, parts, strict=True)}
-        self._plan_of[row] = self._market.first[self._number[number]] + index
+        self._plan_of[row] = plan_row
         return Placement(in_stage_order(plan, of_type), plan)
 
     # -- move ----------------------------------------------------------------------------------------
@@ -216,7 +221,7 @@ class RecommendPolicy(Policy):
                 break
             row = int(rows[i])
             free.give(view.gpus_of(row), vc=int(view.jobs.vc[row]))
-            moved.append((row, self._take(view, row, plan - int(self._market.first[numbers[i]]), free)))
+            moved.append((row, self._take(view, row, plan, free)))
             # What it left may serve one that came before it, so the walk begins anew; its own stretch does, too.
             stretch_s[i] = 0.0
         return moved
