@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -176,6 +177,11 @@ def deeper_than(content: Any, levels: int) -> bool:
     for _ in range(levels):
         layer = [entry for part in layer for entry in _entries(part)]
     return bool(layer)
+
+
+def is_amount(value: object) -> bool:
+    """Whether a value of a JSON or TOML file is a number from 0 that a float can hold: an integer may be too large."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
 
 
 def _entries(part: Any) -> Iterable[Any]:
