@@ -183,7 +183,7 @@ class World:
     """One command's folder as it is before, what it writes, and how long it takes to."""
 
     def __init__(self, command: Command, scratch: Path) -> None:
-        self.command, self._first = command, _laid(scratch / "first")
+        self.command, self._first = command, laid(scratch / "first")
         for words in command.before:
             if code := _ended(forked(words, self._first)):
                 raise SystemExit(f"{' '.join(words)}: exit code {code}")
@@ -259,14 +259,14 @@ def _ended(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _laid(folder: Path) -> Path:
+def laid(folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "jobs.csv").write_text(JOBS)
     (folder / "sweep.toml").write_text(SWEEP)
     return folder
 
 
-def warm(scratch: Path) -> None:
+def warm(scratch: Path, commands: Sequence[Command] = COMMANDS) -> None:
     """Give each command once here, so that those forked later have all modules and kernels, and play cells at once."""
     from sim.sweeps import executors
 
@@ -274,8 +274,8 @@ def warm(scratch: Path) -> None:
     home, streams = os.getcwd(), [os.dup(number) for number in range(3)]
     _hush()
     try:
-        for n, command in enumerate(COMMANDS):
-            place = _laid(scratch / str(n))
+        for n, command in enumerate(commands):
+            place = laid(scratch / str(n))
             os.chdir(place)
             for words in (*command.before, command.words):
                 call(words)

@@ -15,7 +15,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from traces.errors import HetsimError, TraceError
 
@@ -179,7 +179,7 @@ def deeper_than(content: Any, levels: int) -> bool:
     return bool(layer)
 
 
-def is_amount(value: object) -> bool:
+def is_amount(value: object) -> TypeGuard[int | float]:
     """Whether a value of a JSON or TOML file is a number from 0 that a float can hold: an integer may be too large."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
 
