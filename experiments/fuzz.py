@@ -6,7 +6,8 @@ Clusters, prices, settings, sweeps, calibrations, maps, measured tables, operato
 and of a sweep (`fuzz_inputs.py`), damaged as bytes, cells, trees or tables. Mutant `n` of a seed is the same on every
 machine. They are read in forked processes with 4 GiB of address space more than they begin with. Prints by kind:
 mutants, refused, accepted, tracebacks, deaths of a process, hangs above 20 s, above 1 GiB; then each failure once, with
-the number that makes it again.
+the number that makes it again. `--log FILE`: how far it is, and each failure as it comes, so that nothing is lost when
+it is stopped.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from experiments.fuzz_damage import DAMAGES, NASTY, NASTY_JSON, pick
 from experiments.fuzz_inputs import Kind, kinds
 from experiments.fuzz_traces import _no_longer_than
 from traces.errors import HetsimError
+from traces.reading.limits import deeper_than
 
 HANGS_S = 20.0
 MOST_MIB = 1024
@@ -75,6 +77,8 @@ def _toml_damaged(data: bytes, rng: np.random.Generator) -> bytes:
     except (ValueError, RecursionError):
         return bytes(pick(rng, DAMAGES[:5])(data, rng))
     changed = _tree_damaged(tree, rng)
+    if deeper_than(changed, 300):  # from two damages: it is not written
+        return bytes(pick(rng, DAMAGES[:5])(data, rng))
     lines = [f"{json.dumps(key)} = {_toml(value)}" for key, value in changed.items()] \
         if isinstance(changed, dict) else [f"value = {_toml(changed)}"]
     return "\n".join(lines).encode("utf-8", "surrogatepass")
@@ -207,7 +211,7 @@ class Failure:
 
 
 def fuzz(
-    seed: int, numbers: Sequence[int], chosen: Sequence[Kind], folder: Path
+    seed: int, numbers: Sequence[int], chosen: Sequence[Kind], folder: Path, say: Callable[[str], None] = lambda _: None
 ) -> tuple[Counter[tuple[str, str]], list[Failure]]:
     """Read these mutants, each block in a forked process; how many of each kind had which fate, and what failed."""
     tally: Counter[tuple[str, str]] = Counter()
@@ -221,7 +225,10 @@ def fuzz(
             tally[kind.name, found] += 1
             if found not in ("refused", "accepted"):
                 failures.append(Failure(kind.name, number, found, text))
+                say(f"--only {number} ({kind.name}; {found})\n{text}")
         begin += max(len(done), 1)
+        say(f"{begin:,} of {len(numbers):,}: " + ", ".join(
+            f"{sum(n for (_, found), n in tally.items() if found == word):,} {word}" for word in FATES))
     return tally, failures
 
 
@@ -231,21 +238,39 @@ def _read_all(
     """In a process of its own: one line of what came of each."""
     with open("/proc/self/statm") as pages:
         most = int(pages.read().split()[0]) * resource.getpagesize() + MORE_ADDRESSES
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]  # of a shell's ulimit -v, which nobody may raise
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     for number in numbers:
         kind = chosen[number % len(chosen)]
         place = folder / str(number % len(chosen))
-        if not place.exists():
-            for name, data in kind.beside.items():
-                (place / name).parent.mkdir(parents=True, exist_ok=True)
-                (place / name).write_bytes(data)
-            (place / kind.file).parent.mkdir(parents=True, exist_ok=True)
+        _lay(kind, place)
         os.chdir(place)
         found, text = fate(kind, mutant(seed, number, kind), place)
         if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 > MOST_MIB:
             tell("above 1 GiB", text or "was read")
             return  # the highest that it had stays: the next ones need a new process
         tell(found, text)
+
+
+def _lay(kind: Kind, place: Path) -> None:
+    """The files beside the one that is damaged."""
+    if not place.exists():
+        for name, data in kind.beside.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(data)
+        (place / kind.file).parent.mkdir(parents=True, exist_ok=True)
+
+
+def _read_whole(chosen: Sequence[Kind], folder: Path) -> None:
+    """Read each whole file here: what its door imports is there for every process forked later."""
+    for n, kind in enumerate(chosen):
+        _lay(kind, folder / str(n))
+        (folder / str(n) / kind.file).write_bytes(kind.content)
+        os.chdir(folder / str(n))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            kind.read(folder / str(n) / kind.file)
 
 
 def _forked(work: Callable[[Callable[[str, str], None]], None]) -> list[tuple[str, str]]:
@@ -259,6 +284,8 @@ def _forked(work: Callable[[Callable[[str, str], None]], None]) -> list[tuple[st
             with os.fdopen(write_end, "w", buffering=1) as pipe:
                 work(lambda found, text: print(json.dumps((found, text)), file=pipe))
             code = 0
+        except Exception:  # a fault of this script, not of a door
+            traceback.print_exc()
         finally:
             os._exit(code)
     os.close(write_end)
@@ -283,6 +310,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", help="only kinds with this in their name")
+    parser.add_argument("--log", type=Path, help="where to write running counts, and each failure as it comes")
     parser.add_argument("--only", type=int, help="number of the one mutant to make and read, with its traceback")
     options = parser.parse_args()
     began_s = time.perf_counter()
@@ -295,7 +323,9 @@ def main() -> None:
         elif len(chosen) < len(every):
             numbers = [n for n in numbers if every[n % len(every)] in chosen]  # type: ignore[assignment]
         folder = Path(scratch, "mutants")
-        tally, failures = fuzz(options.seed, numbers, every, folder)
+        _read_whole(every, Path(scratch, "whole"))
+        with open(options.log or os.devnull, "a", buffering=1) as log:
+            tally, failures = fuzz(options.seed, numbers, every, folder, lambda line: print(line, file=log, flush=True))
         kept = {failure.number: mutant(options.seed, failure.number, every[failure.number % len(every)])[:400]
                 for failure in failures}
         shutil.rmtree(folder, ignore_errors=True)

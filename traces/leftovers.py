@@ -5,6 +5,10 @@ replaced as `.NAME.HOST-PID.old`; a name that is taken, as `.NAME.HOST-PID.claim
 namespace. A leftover is one whose writer is dead: of our host, a process that is no more, or our own number without
 being ours; of any host, one that nothing was written to for a day (a number may be another's by now). An `.old` whose
 NAME is missing becomes NAME again: the writer was killed between two renames. Everything else left over is removed.
+
+Earlier versions called a run's folder `.NAME.partPID` and `.NAME.oldPID`, which others may, too: such a one is a
+leftover where it holds files of a run and nothing else, no process has its number, and nothing was written to it for a
+day.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from pathlib import Path
 
 DAY_S = 86_400.0
 _NAME = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d{1,10})\.(?P<kind>part|old|claim)", re.DOTALL)
+_EARLIER = re.compile(r"\.(?P<name>.+)\.(?P<kind>part|old)(?P<pid>\d{1,10})", re.DOTALL)
+_OF_A_RUN = re.compile(r"\w+\.parquet|run\.json|timing\.json")
 _ours: set[Path] = set()
 """What this process is writing: what else has its number was written by a process that had it before."""
 
@@ -80,21 +86,33 @@ def _found(folder: Path) -> list[tuple[Path, re.Match[str]]]:
         names = sorted(os.listdir(folder))
     except OSError:
         return []
-    return [(folder / name, match) for name in names if name.startswith(".") and (match := _NAME.fullmatch(name))]
+    return [(folder / name, match) for name in names
+            if name.startswith(".") and (match := _NAME.fullmatch(name) or _EARLIER.fullmatch(name))]
 
 
 def _is_left(path: Path, found: re.Match[str]) -> bool:
     """Whether who wrote it is dead, by the rule above."""
     if Path(os.path.abspath(path)) in _ours:
         return False
+    aged, pid = False, int(found["pid"])
     with suppress(OSError):
-        if time.time() - path.lstat().st_mtime > DAY_S:
-            return True
-    if found["host"] != _host():
+        aged = time.time() - path.lstat().st_mtime > DAY_S
+    if found.re is _EARLIER:
+        return aged and _is_dead(pid) and _holds_a_run(path)
+    return aged or (found["host"] == _host() and (pid == os.getpid() or _is_dead(pid)))
+
+
+def _holds_a_run(path: Path) -> bool:
+    """Whether it is a folder with files of a run, whole or not, and nothing else."""
+    try:
+        return not path.is_symlink() and all(
+            _OF_A_RUN.fullmatch(file.name) and file.is_file() for file in path.iterdir())
+    except OSError:
         return False
-    pid = int(found["pid"])
-    if pid == os.getpid():
-        return True
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether no process of this machine has that number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

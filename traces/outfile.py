@@ -40,6 +40,18 @@ def followed(path: Path) -> Path:
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it that lack, one after the other: `mkdir(parents=True)` calls itself for each.
+
+    Raises
+    ------
+    OSError
+        One cannot be made.
+    """
+    for missing in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
+        missing.mkdir(exist_ok=True)
+
+
 @contextmanager
 def written(path: Path, *, todo: str = TODO) -> Iterator[Path]:
     """A name beside `path` to write to; what was written there becomes `path` when the body is through.
@@ -59,7 +71,7 @@ def written(path: Path, *, todo: str = TODO) -> Iterator[Path]:
     made: list[Path] = []  # innermost first
     try:
         made = [folder for folder in target.parents if not folder.exists()]
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(target.parent)
         _clear_once(target.parent)
         with held(part):
             yield part
@@ -91,7 +103,7 @@ def written_folder(folder: Path) -> Iterator[Path]:
     part, old = beside(folder, "part"), beside(folder, "old")
     with held(part, old):
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(folder.parent)
             clear(folder.parent)
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir()

@@ -29,7 +29,7 @@ class Explainer:
         self._state, self._reason = run.column("jobs", "state"), run.column("jobs", "reason")
         self._asked = gpus_asked(run)
         self._duration = run.column("jobs", "duration_s")
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             self._recorded_rate = run.column("jobs", "work_total") / self._duration
         self._begin, self._end = run.column("segments", "begin_s"), run.column("segments", "end_s")
         self._why = run.column("segments", "end_reason")

@@ -42,8 +42,9 @@ def rho(run: Run, n: str = "mean") -> np.ndarray:
       was recorded on (`work.reference` in `run.json`), not on a mix that a 1/n share of this cluster would be: a
       job that got faster GPUs than those has a rho below 1 for it.
 
-    NaN where `duration_s` is 0. Sources: Mahajan et al., "Themis", NSDI 2020 (rho = T_shared / T_independent, with
-    the 1/n share); Narayanan et al., "Gavel", OSDI 2020, and Zheng et al., "Shockwave", NSDI 2023 (n as average).
+    NaN where `duration_s` is 0, or too small for a number to hold rho. Sources: Mahajan et al., "Themis", NSDI 2020
+    (rho = T_shared / T_independent, with the 1/n share); Narayanan et al., "Gavel", OSDI 2020, and Zheng et al.,
+    "Shockwave", NSDI 2023 (n as average).
 
     Raises
     ------
@@ -66,9 +67,10 @@ def rho(run: Run, n: str = "mean") -> np.ndarray:
             others = here & rivals[row][wish]
             sharers[mine] = _in_system(submit[others], leave[others], submit[mine], leave[mine], n)
     duration, jct = run.column("jobs", "duration_s"), jct_s(run)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         share_s = duration * np.maximum(1.0, gpus_asked(run) * sharers / total)
         fairness: np.ndarray = np.where((duration > 0) & (total > 0), jct / share_s, np.nan)
+    fairness[np.isinf(fairness)] = np.nan
     return fairness
 
 

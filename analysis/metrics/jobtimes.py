@@ -96,11 +96,14 @@ def queue_s(run: Run) -> np.ndarray:
 def slowdown(run: Run) -> np.ndarray:
     """Slowdown of each finished job without a bound, ``JCT / duration_s``; NaN for other jobs and where that is 0.
 
+    NaN, too, where it is so small that no number holds the ratio.
     Below 1 where a job ran on GPUs faster than those on which its run time was recorded. Source: Feitelson and
     Rudolph, "Metrics and Benchmarking for Parallel Job Scheduling", JSSPP 1998.
     """
     duration = run.column("jobs", "duration_s")
-    ratio: np.ndarray = jct_s(run) / np.where(duration > 0, duration, np.nan)
+    with np.errstate(over="ignore"):
+        ratio: np.ndarray = jct_s(run) / np.where(duration > 0, duration, np.nan)
+    ratio[np.isinf(ratio)] = np.nan
     return ratio
 
 

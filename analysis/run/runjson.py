@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from analysis.run.facts import Facts, Finding, Violation
 from sim.results.schema import JOBS, within
@@ -18,6 +18,9 @@ Time = Annotated[float, Field(ge=_EARLIEST_S, le=_LATEST_S, allow_inf_nan=False)
 Amount = Annotated[float, Field(ge=0.0, le=1e15, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Quota = Annotated[int, Field(ge=0, le=10**9)]
+Set = Annotated[Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None,
+                BeforeValidator(lambda value: None if value == "inf" else value)]
+"""A number among the settings: infinity is written as text; null: it is not set."""
 _Number = Annotated[float, Field(ge=-1e16, le=1e16, allow_inf_nan=False)]
 Steps = Annotated[list[Annotated[list[_Number], Field(min_length=2, max_length=2)]], Field(min_length=1)]
 """Times in s, each with the GPUs of the quota from then on."""
@@ -51,6 +54,14 @@ class _Work(_Part):
 
 
 class _Settings(_Part):
+    preemption_overhead_s: Set = None
+    cold_start_s: Set = None
+    resize_overhead_s: Set = None
+    move_overhead_s: Set = None
+    restart_gib_per_s: Set = None
+    checkpoint_interval_s: Set = None
+    preempted_work: str | None = None
+    sharing: str | None = None
     quotas: dict[str, Quota] | None = None
     guarantees: dict[str, Quota] | None = None
 
@@ -62,6 +73,8 @@ class _Timetable(_Part):
 
 class _Config(_Part):
     load: Amount | None = None
+    engine: dict[str, Any] | None = None
+    policy_settings: dict[str, Any] | None = None
 
 
 class RunJson(_Part):

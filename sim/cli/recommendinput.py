@@ -347,5 +347,9 @@ def check_folder(out: Path) -> None:
     """Refuse a folder that is in use, or cannot be made, before any work is done."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise refused("the output is there already", "--out", str(out), "a new or empty folder", "Name another one.")
-    if out.is_symlink() or not os.access(out.absolute().parent, os.W_OK) or not out.absolute().parent.is_dir():
+    parent = out.absolute().parent
+    if out.is_symlink() or not parent.is_dir():
         raise refused("the folder that it would be in is not there", "--out", str(out), "a folder that can be made")
+    if not os.access(parent, os.W_OK):
+        raise refused("the folder that it would be in cannot be written", "--out", str(out),
+                      "a folder that can be made", "Name another one.")

@@ -246,6 +246,8 @@ def _up_to_date(out: Path, experiment: Experiment, identity: str) -> list[Path] 
     try:
         record: dict[str, Any] = json.loads(_file(out, experiment).read_text("utf-8"))
         files = {out / name: digest for name, digest in record["files"].items()}
+        if any(file.parent != out or not file.is_file() for file in files):  # none of ours
+            return None
         same = record["identity"] == identity and all(_sha256(file) == digest for file, digest in files.items())
         return list(files) if same else None
     except (OSError, ValueError, KeyError, AttributeError, TypeError):

@@ -36,7 +36,7 @@ from sim.hardware.gputypes import PRECISIONS
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from traces.errors import did_you_mean
 from traces.outfile import write_text
-from traces.reading.limits import parse_toml, plain_bytes
+from traces.reading.limits import is_amount, parse_toml, plain_bytes
 
 KINDS = ("conv", "gemm", "attention", "lstm", "norm", "embedding", "elementwise", "pool", "update")
 """Kinds of operators, and the optimizer's step."""
@@ -104,7 +104,7 @@ class Calibration:
             _from_zero(fit.fill_s, "fill_s", at)
             for key in ("compute", "memory"):
                 value = getattr(fit, key)
-                if not _number(value) or not 0 < value < math.inf:
+                if not is_amount(value) or value == 0:
                     raise PerformanceError(f"{key} is impossible", where=at, got=value, allowed="a number above 0")
 
     @property
@@ -250,12 +250,8 @@ def _one_of(name: str, known: tuple[str, ...], what: str, where: str) -> None:
         raise PerformanceError(f"unknown {what}", where=where, got=name, allowed=", ".join(known), todo=todo)
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _from_zero(value: object, key: str, where: str) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+    if not is_amount(value):
         raise PerformanceError(f"{key} is impossible", where=where, got=value, allowed="seconds, 0 or more")
 
 

@@ -23,7 +23,6 @@ At most 12 parameters are fitted. The law rises with b (where work is 1) and wit
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -35,7 +34,7 @@ from sim.performance.calibration import FitError
 from sim.performance.graph import PerformanceError
 from sim.performance.tables.sia import steps
 from traces.errors import did_you_mean
-from traces.reading.limits import parse_toml
+from traces.reading.limits import is_amount, parse_toml
 
 OVERLAP = 8.0
 """Exponent that joins what hides and what is hidden: near the larger of both."""
@@ -149,7 +148,7 @@ class StepTimeLaw:
         flat += [(f"network.{key}", value) for key, value in (asdict(self.network) if self.network else {}).items()]
         flat += [(f"work.{key}", value) for key, value in self.work.items()]
         for key, value in flat:
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            if not is_amount(value):
                 what = f"{key} is impossible"
                 raise PerformanceError(what, where=self._where, got=value, allowed="a number from 0 up")
         if self.batch == 0 or self.serial > 1:

@@ -11,6 +11,7 @@ from pathlib import Path
 from sim.results.recorder import OutputError, claim
 from sim.settings.config import RunConfig
 from traces.leftovers import beside, claimed, clear, held
+from traces.outfile import make_folders
 
 RUNS = "runs"
 MAX_NAME = 120
@@ -69,7 +70,7 @@ def _fresh(first: Path) -> tuple[Path, Path]:
 
     A run first says that it takes a name, then looks whether another has: of two at once at most one gets it.
     """
-    first.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(first.parent)
     clear(first.parent)
     for n in count(1):
         folder = first if n == 1 else first.with_name(f"{first.name}-{n}")

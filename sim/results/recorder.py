@@ -19,7 +19,7 @@ from sim.hardware.gputypes import PRICE_KINDS
 from sim.results import schema
 from traces.errors import HetsimError
 from traces.leftovers import beside, clear
-from traces.outfile import followed, written_folder
+from traces.outfile import followed, make_folders, written_folder
 from traces.trace import Trace
 
 _REASON = {name: i for i, name in enumerate(schema.END_REASONS)}
@@ -313,13 +313,14 @@ def claim(folder: Path, force: bool) -> None:
                 todo="Name another with --out.",
             )
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(folder.parent)
         probe = beside(folder, "part")
         probe.mkdir()
         probe.rmdir()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
         raise OutputError(
-            "the output folder cannot be made", where=str(folder), got=error.strerror, todo="Name another with --out."
+            "the output folder cannot be made", where=str(folder),
+            got=error.strerror if isinstance(error, OSError) else str(error), todo="Name another with --out."
         ) from None
 
 

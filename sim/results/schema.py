@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from traces import leftovers
 from traces.columns import MAX_TIME_S
 
 SCHEMA_VERSION = "5"
@@ -252,8 +253,14 @@ def markdown() -> str:
                 f"| `{f.name}` | {f.type} | {f.metadata[b'unit'].decode()} | {allowed(f)} "
                 f"| {f.metadata[b'meaning'].decode()} |"
             )
+    lines += ["", "## Runs that were killed"]
+    for paragraph in (*(leftovers.__doc__ or "").split("\n\n")[1:], _EMPTY):
+        lines += ["", *wrap(paragraph, width=120)]
     return "\n".join(lines) + "\n"
 
+
+_EMPTY = ("An empty folder in `runs/` that no living run has taken is taken by the next run of that name, and left out "
+          "by commands that read runs.")
 
 if __name__ == "__main__":
     print(markdown(), end="")

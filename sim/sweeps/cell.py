@@ -24,6 +24,7 @@ from analysis.measuring_window import asked
 from analysis.metrics import measures, per_job
 from analysis.run import Run
 from sim.engine.simulate import RunResult
+from sim.results.recorder import OutputError
 from sim.settings.config import RunConfig
 from sim.sweeps.identity import Sources, sources
 from sim.sweeps.kept import TRACES, SweepError
@@ -169,11 +170,22 @@ def _why_none(result: RunResult) -> str:
 
 
 def _folder(result: RunResult) -> dict[str, bytes]:
-    """The files of the run's folder."""
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch, "run")
-        result.write(folder)
-        return {f"runs/{file.name}": file.read_bytes() for file in sorted(folder.iterdir())}
+    """The files of the run's folder.
+
+    Raises
+    ------
+    SweepError
+        There is no space for them among the temporary files of this machine.
+    """
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch, "run")
+            result.write(folder)
+            return {f"runs/{file.name}": file.read_bytes() for file in sorted(folder.iterdir())}
+    except (OSError, OutputError) as error:
+        got = error.got if isinstance(error, OutputError) else error.strerror
+        raise SweepError("no space to put the run's files together", where="the folder of temporary files", got=got,
+                         todo="Free some space there, or name another with TMPDIR.") from None
 
 
 def dressed(table: pa.Table, cell: str, columns: Columns) -> pa.Table:

@@ -110,5 +110,6 @@ def slurm_cluster(settings: DaskSettings) -> Any:
     return SLURMCluster(
         queue=settings.queue, account=settings.account, memory=settings.memory, walltime=settings.time,
         interface=settings.interface, job_extra_directives=list(settings.options),
-        job_script_prologue=list(settings.setup), cores=1, processes=1, scheduler_options={"dashboard_address": ":0"},
+        job_script_prologue=list(settings.setup), cores=1, processes=1,
+        scheduler_options={"dashboard_address": "127.0.0.1:0"},  # it shows all, and asks for no password
     )

@@ -25,7 +25,7 @@ from sim.results.schema import CELL_DONE, CELL_FAILED, CELL_WAITING, SWEEP_LAYOU
 from sim.sweeps.cell import Columns, Outcome, dressed, packed
 from sim.sweeps.grid import Cell, Grid
 from sim.sweeps.kept import SweepError
-from traces.outfile import written
+from traces.outfile import make_folders, written
 
 
 def columns_of(grid: Grid, cell: Cell) -> Columns:
@@ -53,7 +53,7 @@ class Store:
             if self._sweep.name not in there and any(not name.startswith(".") for name in there):
                 raise SweepError("a folder that is no sweep", where=str(self.folder), todo="Name another with --out.")
             made = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]  # innermost first
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folders(self.folder)
             lock = (self.folder / ".lock").open("a")
         except OSError as error:
             raise SweepError("the folder cannot be made", where=str(self.folder), got=error.strerror,

@@ -227,6 +227,7 @@ ODD: dict[str, list[Damage]] = {
         *(put("jobs", name, None, None) for name in ("reason", "work_total", "deadline_s", "priority")),
         say("seed", None), say("trace", {}), say("work", {}), say("estimate", None),
     ],
+    "durations are as short as can be": [put("jobs", "duration_s", 5e-324, None)],
     "laws of conduct are broken": [
         put("segments", "gpu_milli", 333), put("segments", "gpu_ids", [0]), put("segments", "work_done", 0.0, None),
         put("jobs", "gpu_type", "|||"),

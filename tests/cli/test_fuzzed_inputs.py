@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,14 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from analysis.audit import audit
 from analysis.run import RunError, load_run
+from analysis.run.runjson import _Settings
 from experiments import fuzz
 from experiments.fuzz_inputs import Kind, kinds
 from sim.performance.calibration import Calibration
 from sim.performance.graph import PerformanceError
+from sim.performance.tables.any_table import load_table
 from tests.conftest import PATIENCE_S
-from traces.errors import HetsimError
+from traces.errors import HetsimError, TraceError
+from traces.readers import gavel_rates
+from traces.reading.limits import is_amount
 from traces.reading.logmap import log_map
+from traces.reading.times import zone
 
 EACH = 6
 
@@ -118,3 +125,46 @@ def test_a_map_that_goes_too_deep_to_be_kept_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.toml").write_text("[columns]\nid = " + "[" * 300 + "]" * 300)
     with pytest.raises(HetsimError, match="nested too deeply"):
         log_map(str(tmp_path / "m.toml"))
+
+
+@pytest.mark.parametrize("value", ["a lot", [1.0], {}, True, -1.0])
+def test_settings_that_the_audit_counts_with_are_numbers(value: object, tmp_path: Path, every: list[Kind]) -> None:
+    path = laid(next(kind for kind in every if kind.name == "a run's run.json"), tmp_path)
+    whole = json.loads(path.read_text())
+    numbers = [name for name, field in _Settings.model_fields.items() if name.endswith("_s")]
+    assert len(numbers) == 6
+    for name in numbers:
+        path.write_text(json.dumps(whole | {"settings": whole["settings"] | {name: value}}))
+        with pytest.raises(RunError, match=f"key 'settings.{name}': a key has a value that it cannot have"):
+            load_run(tmp_path)
+        assert not audit(load_run(tmp_path, check=False)).ok
+    path.write_text(json.dumps(whole | {"settings": whole["settings"] | {"checkpoint_interval_s": "inf"}}))
+    load_run(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["engine", "policy_settings"])
+def test_what_was_asked_for_is_a_table(key: str, tmp_path: Path, every: list[Kind]) -> None:
+    path = laid(next(kind for kind in every if kind.name == "a run's run.json"), tmp_path)
+    whole = json.loads(path.read_text())
+    path.write_text(json.dumps(whole | {"config": whole["config"] | {key: [1]}}))
+    with pytest.raises(RunError, match=f"key 'config.{key}'"):
+        load_run(tmp_path)
+    assert not audit(load_run(tmp_path, check=False)).ok
+
+
+@pytest.mark.parametrize("value", [10**400, -1, float("nan"), float("inf"), True, "1", None])
+def test_no_amount_is_larger_than_a_float_can_hold(value: object, tmp_path: Path) -> None:
+    """JSON and TOML know integers of any length."""
+    assert not is_amount(value)
+    assert is_amount(10**300)
+    (tmp_path / "g.json").write_text(json.dumps({"v100": {"('LM', 1)": {"null": value}}}))
+    with pytest.raises(PerformanceError, match="a rate cannot be used"):
+        load_table(tmp_path / "g.json")
+    with pytest.raises(TraceError, match="a rate cannot be used"):
+        gavel_rates.read_rates(tmp_path / "g.json")
+
+
+@pytest.mark.parametrize("name", ["a/" * 2000, "Asia/Shanghai/" * 5, "x" * 10_000])
+def test_a_zone_whose_name_is_too_long_for_one_is_not_looked_for(name: str) -> None:
+    with pytest.raises(TraceError, match="unknown time zone"):
+        zone(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import subprocess
@@ -151,3 +152,17 @@ def test_slurm_is_asked_for_what_the_file_says():
     for line in ("#SBATCH -p batch", "#SBATCH -A lab", "#SBATCH -t 02:30:00", "#SBATCH --exclusive",
                  "#SBATCH --cpus-per-task=1", "#SBATCH --mem=6G", "module load python"):
         assert line in script, script
+
+
+def test_a_cluster_of_our_own_listens_on_loopback_only():
+    """A scheduler has no password."""
+    psutil = pytest.importorskip("psutil")
+    executor = connect("local", 1, DaskSettings())
+    try:
+        us = psutil.Process()
+        listening = [at.laddr for process in (us, *us.children(recursive=True))
+                     for at in process.net_connections("inet") if at.status == psutil.CONN_LISTEN]
+    finally:
+        executor.close()
+    assert len(listening) >= 2
+    assert {ipaddress.ip_address(at.ip).is_loopback for at in listening} == {True}

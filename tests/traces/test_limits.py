@@ -30,7 +30,18 @@ from sim.settings.config import load_config, parse_setting
 from sim.settings.values import read_toml
 from traces.errors import HetsimError, TraceError
 from traces.load import load_trace
-from traces.reading.limits import FOLD, MOST_BYTES, ROW_BYTES, SETTING, SMALL_BYTES, Room, parse_toml, plain_bytes
+from traces.reading import parquet_tables
+from traces.reading.limits import (
+    FOLD,
+    MOST_BYTES,
+    ROW_BYTES,
+    SETTING,
+    SMALL_BYTES,
+    SMALL_ROWS,
+    Room,
+    parse_toml,
+    plain_bytes,
+)
 from traces.reading.logmap import log_map
 from traces.reading.parquet_tables import read_parquet
 from traces.reading.text import read_bytes
@@ -68,6 +79,15 @@ def test_a_room_is_a_multiple_of_the_size_on_the_disk_between_two_bounds() -> No
     for disk, whole, streamed in ((0, SMALL_BYTES, SMALL_BYTES), (SMALL_BYTES // FOLD, SMALL_BYTES, SMALL_BYTES),
                                   (16 * MIB, 16 * MIB * FOLD, 16 * MIB * FOLD), (10**9, MOST_BYTES, 10**9 * FOLD)):
         assert (Room("x", disk).bytes, Room("x", disk, streamed=True).bytes) == (whole, streamed)
+
+
+@pytest.mark.parametrize(("disk", "rows"), [
+    (0, SMALL_ROWS), (SMALL_ROWS * ROW_BYTES // FOLD, SMALL_ROWS), (16 * MIB, 16 * MIB * FOLD // ROW_BYTES)])
+def test_of_a_small_file_fewer_rows_are_taken_than_its_bytes_allow(disk: int, rows: int) -> None:
+    Room("x", disk).take(0, rows)
+    Room("x", disk).take(0, 2 * SMALL_ROWS, row_bytes=64, what="values")
+    with pytest.raises(TraceError, match=f"allowed: .* bytes, and {rows:,} rows"):
+        Room("x", disk).take(0, rows + 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 20)), max_size=20), st.integers(1, 5000))
@@ -259,3 +279,24 @@ def small_run(tmp_path: Path) -> Path:
 
     Replay(RunConfig(policy="fifo", trace="philly", jobs=5, work="recorded")).play().write(tmp_path / "run")
     return tmp_path / "run"
+
+
+def test_lists_of_numbers_are_read_by_many_rows_and_lists_of_text_by_few(tmp_path: Path) -> None:
+    """How long lists of numbers are stands in the file; of text, only what is read tells."""
+    rows = 3 * parquet_tables.FEW_ROWS
+    for cell, pieces in (([1, 2], 1), ([[1], [2]], 1), (["a"], 3), ({"x": "a"}, 3)):
+        table = pa.table({"x": [cell] * rows})
+        pq.write_table(table, tmp_path / "x.parquet")
+        found = parquet_tables.read_parquet(tmp_path / "x.parquet", Room.of(tmp_path / "x.parquet"))
+        assert found.equals(table)
+        assert found.column("x").num_chunks == pieces
+
+
+def test_equal_lists_of_numbers_count_as_often_as_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HETSIM_INPUT_GIB", str(2**20 / 2**30))
+    pq.write_table(pa.table({"x": [[7] * 1000] * 1000}), tmp_path / "x.parquet")
+    assert (tmp_path / "x.parquet").stat().st_size < 2**15
+    with pytest.raises(TraceError, match="holds more than is taken"):
+        parquet_tables.read_parquet(tmp_path / "x.parquet", Room.of(tmp_path / "x.parquet"))

@@ -34,8 +34,8 @@ def write_trace(
     """Write a trace as Parquet or CSV, by the ending of `path`, and its description beside it.
 
     Columns that are there only `if_said` (`traces.columns.Column`) are left out where no job says anything.
-    Both are written under temporary names and renamed when whole. Reading gives the same trace: numbers bit by bit,
-    texts character by character.
+    Both are written under temporary names and renamed when whole, the table last: who finds it finds its description,
+    too. Reading gives the same trace: numbers bit by bit, texts character by character.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def write_trace(
     try:
         for file in (path, sidecar(path)):
             refuse_existing(file, force=True)  # seen before either is replaced
-        with written(sidecar(path)) as words, written(path) as table:
+        with written(path) as table, written(sidecar(path)) as words:
             with table.open("wb") as stream:
                 write(trace, stream)
             words.write_bytes(text.encode())

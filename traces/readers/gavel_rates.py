@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from traces.errors import TraceError
+from traces.reading.limits import is_amount
 from traces.reading.text import read_json, read_table
 
 NAME = "simulation_throughputs.json"
@@ -53,7 +54,7 @@ def _of_json(path: Path) -> dict[str, Rates]:
         for key, values in entries.items():
             match = _KEY.fullmatch(key)
             rate = values.get("null") if isinstance(values, dict) else None
-            if match is None or isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < math.inf:
+            if match is None or not is_amount(rate):
                 raise TraceError("a rate cannot be used", where=f"{path}, {gpu}, {key}", got=rate,
                                  allowed="('job type', GPUs) -> {\"null\": steps a second, 0 or more}")
             rates[match["job"], int(match["gpus"])] = float(rate)

@@ -3,7 +3,8 @@
 A packed file of some megabytes can hold thousands of millions of bytes, a Parquet file of one megabyte forty million
 rows, a sparse file whatever its owner likes. So each door counts what a file holds while it reads, or before where the
 file says it, and refuses what is beyond the room of the file: 32 times its size on the disk, from 256 MiB to 2 GiB. A
-row counts 128 bytes at least, a value of JSON 64. `HETSIM_INPUT_GIB` names another room, the same for every file.
+row counts 128 bytes at least, a value of JSON 64; of a small file, 524,288 rows are taken. `HETSIM_INPUT_GIB` names
+another room, the same for every file.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from traces.errors import HetsimError, TraceError
 
@@ -25,6 +27,8 @@ FOLD = 32
 MOST_BYTES = 1 << 31
 ROW_BYTES, VALUE_BYTES = 128, 64
 """What a row of a table and a value of JSON take at least, once they are objects."""
+SMALL_ROWS = 1 << 19
+"""Rows of a small file that are taken: as jobs with long texts, they take a GiB with all else."""
 TOML_SHARE = 32
 """A byte of TOML takes so many bytes once it is read: of files of it, a 32nd of the room is taken, 8 MiB."""
 DEEPEST_KEY = 50
@@ -55,6 +59,7 @@ class Room:
         given = _given_bytes()
         most = on_disk_bytes * FOLD if streamed else min(MOST_BYTES, on_disk_bytes * FOLD)
         self.bytes = max(SMALL_BYTES, most) if given is None else given
+        self._for_rows = max(SMALL_ROWS * ROW_BYTES, most) if given is None else given
         self._rule = f"{FOLD} times its {on_disk_bytes:,} bytes on the disk, from 256 MiB" \
             + (" on" if streamed else " to 2 GiB") if given is None else SETTING
 
@@ -78,12 +83,13 @@ class Room:
             It does not fit: names what there is and what may be.
         """
         self._bytes, self._rows = self._bytes + size_bytes, self._rows + rows
-        if max(self._bytes, self._rows * row_bytes) > self.bytes:
+        for_rows = self._for_rows if row_bytes == ROW_BYTES else self.bytes
+        if self._bytes > self.bytes or self._rows * row_bytes > for_rows:
             rows_there = f" in {self._rows:,} {what}" if self._rows else ""
             raise self._error(
                 "the file holds more than is taken", where=self._source,
                 got=f"{self._bytes:,} bytes unpacked{rows_there}, or more",
-                allowed=f"{self.bytes:,} bytes, and {self.bytes // row_bytes:,} {what} ({self._rule})",
+                allowed=f"{self.bytes:,} bytes, and {for_rows // row_bytes:,} {what} ({self._rule})",
                 todo=f"If it is meant to be so large, say how many GiB a file may hold: {SETTING}=8.",
             )
 
@@ -176,6 +182,11 @@ def deeper_than(content: Any, levels: int) -> bool:
     for _ in range(levels):
         layer = [entry for part in layer for entry in _entries(part)]
     return bool(layer)
+
+
+def is_amount(value: object) -> TypeGuard[int | float]:
+    """Whether a value of a JSON or TOML file is a number from 0 that a float can hold: an integer may be too large."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
 
 
 def _entries(part: Any) -> Iterable[Any]:

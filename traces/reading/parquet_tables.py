@@ -43,7 +43,7 @@ def read_parquet(source: Path | pa.BufferReader, room: Room, columns: Sequence[s
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
     texts = [field.name for field in schema if _is_text(field.type)]
-    if any(pa.types.is_nested(field.type) for field in schema):
+    if any(_holds_text(field.type) for field in schema):
         rows = FEW_ROWS
     tables = []
     with pq.ParquetFile(source, pre_buffer=False, read_dictionary=texts) as file:
@@ -81,9 +81,15 @@ def _is_text(kind: pa.DataType) -> bool:
                                        pa.types.is_large_binary))
 
 
+def _holds_text(kind: pa.DataType) -> bool:
+    """Whether it is a list, table or map with text in it; numbers in lists are counted by what the file says."""
+    return pa.types.is_nested(kind) and any(
+        _is_text(inner) or _holds_text(inner) for inner in (kind.field(i).type for i in range(kind.num_fields)))
+
+
 def _length_bytes(column: pa.Array) -> int:
-    """Bytes of text once it is unfolded; of a column of lists, all that it takes; of numbers 0: those are described."""
-    if pa.types.is_nested(column.type):
+    """Bytes of text once it is unfolded; of lists with text, all that they take; of numbers 0: those are described."""
+    if _holds_text(column.type):
         return int(column.nbytes)
     if not (pa.types.is_dictionary(column.type) and _is_text(column.type.value_type)):
         return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -23,6 +24,8 @@ BY_MINUTES = "(minutes x 60)"
 AS_NAMED = "as named)"
 #: POSIX seconds of 2000-01-01 and 2100-01-01: GPU clusters have no jobs outside them.
 EARLIEST_S, LATEST_S = 946_684_800, 4_102_444_800
+LONGEST_ZONE = 64
+"""Characters of a zone's name: each part of a longer one is looked for as a package, one within the other."""
 _OFFSET = r"\d\d:\d\d.*(?:Z|[+-]\d\d(?::?\d\d)?)$"
 
 
@@ -44,11 +47,11 @@ def zone(tz: str, where: str = "option 'tz'") -> ZoneInfo | None:
     """
     if tz in ("", "naive", "UTC"):
         return None
-    try:
-        return ZoneInfo(tz)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise TraceError("unknown time zone", where=where, got=tz,
-                         allowed="naive, UTC or a name such as America/Los_Angeles") from None
+    with suppress(ZoneInfoNotFoundError, ValueError, OSError):
+        if len(tz) <= LONGEST_ZONE:
+            return ZoneInfo(tz)
+    raise TraceError("unknown time zone", where=where, got=tz,
+                     allowed="naive, UTC or a name such as America/Los_Angeles") from None
 
 
 def zone_name(tz: str) -> str:

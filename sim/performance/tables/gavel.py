@@ -7,7 +7,6 @@ tidy CSV of both. Rates of jobs that share a GPU with another are not read.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from sim.performance.graph import PerformanceError
 from sim.performance.tables.cells import header_of, read_text, rows_of
 from sim.performance.tables.points import SPREAD, Measurement, Point, catalogue_name
 from traces.errors import did_you_mean
-from traces.reading.limits import Room
+from traces.reading.limits import Room, is_amount
 
 CLUSTERS = ("physical", "simulation")
 """Of the tidy file. The simulation file's V100 rates of Recommendation are 8 to 12 times too low."""
@@ -70,7 +69,7 @@ def _of_json(text: str, source: str) -> Iterator[tuple[str, str, int, float, str
             if match is None:
                 raise PerformanceError("a key cannot be read", where=where, got=key, allowed="('job type', GPUs)")
             rate = values.get("null") if isinstance(values, dict) else None
-            if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < math.inf:
+            if not is_amount(rate):
                 raise PerformanceError("a rate cannot be used", where=where, got=rate,
                                        allowed="steps a second, 0 or more")
             yield match["job"], gpu, int(match["count"]), float(rate), where
