@@ -13,7 +13,8 @@ from sim.hardware.gputypes import catalogue, gpu_type
 from sim.performance import Performance
 from sim.results.outfolder import reserved, run_name
 from sim.settings.config import RunConfig
-from sim.workload.prepare import gpus_by_type, model_choices, prepare, read_trace, resolved, with_models
+from sim.workload.given_models import model_choices, with_models
+from sim.workload.prepare import gpus_by_type, prepare, read_trace, resolved
 from tests.helpers import jobs, nodes
 from traces.errors import TraceError
 
