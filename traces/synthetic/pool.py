@@ -155,7 +155,8 @@ class Logs:
             first, _, end = (week * WEEK_S for week in self._generator.weeks)
             there = np.flatnonzero((columns["submit_s"] >= first) & (columns["submit_s"] < end)).astype(np.int32)
             last = mark(index)
-            names = [f"{self._names[job]}{last}" for job in there.tolist()]
+            # They are in the order of submission: what lies in some weeks is one part of them.
+            names = [name + last for name in self._names[there[0] : there[-1] + 1]]
             key = np.frombuffer(digests(names, hash_key(self._seed), 8), dtype="<u8")
             self._made.append(Log(there, {name: Packed(values[there]) for name, values in columns.items()}, key, last))
         return self._made[number]
