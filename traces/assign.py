@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,36 +47,54 @@ def assign(trace: Trace, models: Sequence[ModelChoice], seed: int) -> Trace:
     TraceError
         A choice that cannot be used, or a job that no choice fits: names the job and its GPU count.
     """
-    _check(models)
     todo = np.flatnonzero(trace.model == "")
+    which, batch_of = drawn(trace.job_id[todo], trace.num_gpus[todo], trace.gpu_milli[todo], models, seed)
     model, batch = trace.model.copy(), trace.batch_size.astype(np.int64)
-    draws = uniforms(trace.job_id[todo], seed)
-    width, shared = trace.num_gpus[todo], trace.gpu_milli[todo] < 1000
-    for gpus, part in sorted(set(zip(width.tolist(), shared.tolist(), strict=True))):
-        group = np.flatnonzero((width == gpus) & (shared == part))
-        fitting = [m for m in models if m.min_gpus <= gpus <= m.max_gpus]
-        if not fitting:
-            raise TraceError(
-                "no model fits the job", where=f"job {trace.job_id[todo[group[0]]]!r}", got=f"{gpus} GPUs",
-                allowed="; ".join(f"{m.name}: {m.min_gpus} to {m.max_gpus}" for m in models),
-                todo="Add a model for gangs of this size.",
-            )
-        if part:
-            smallest = min(m.max_gpus for m in fitting)
-            fitting = [m for m in fitting if m.max_gpus == smallest]
-        shares = np.cumsum([m.weight for m in fitting])
-        which = np.searchsorted(shares / shares[-1], draws[group, 0], side="right")
-        for index, choice in enumerate(fitting):
-            rows = group[np.minimum(which, len(fitting) - 1) == index]
-            sizes = np.array(choice.batch_per_gpu)
-            model[todo[rows]] = choice.name
-            batch[todo[rows]] = sizes[(draws[rows, 1] * len(sizes)).astype(np.int64)] * gpus
+    model[todo] = np.array([m.name for m in models], dtype=object)[which]
+    batch[todo] = batch_of
     note = f"models assigned to {len(todo)} of {len(trace)} jobs (seed {seed})"
     provenance = replace(trace.provenance, notes=(*trace.provenance.notes, note))
     return trace.replace(provenance, model=model, batch_size=batch)
 
 
-def uniforms(job_ids: np.ndarray, seed: int, purpose: str = "") -> np.ndarray:
+def drawn(
+    job_id: Sequence[str] | np.ndarray, num_gpus: np.ndarray, gpu_milli: np.ndarray, models: Sequence[ModelChoice],
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """What `assign` draws for jobs without a model: number of the choice, and global batch.
+
+    Raises
+    ------
+    TraceError
+        See there.
+    """
+    _check(models)
+    draws = uniforms(job_id, seed)
+    choice, batch = np.empty(len(job_id), dtype=np.int64), np.empty(len(job_id), dtype=np.int64)
+    shared = gpu_milli < 1000
+    for gpus, part in (divmod(one, 2) for one in np.unique(2 * num_gpus.astype(np.int64) + shared).tolist()):
+        group = np.flatnonzero((num_gpus == gpus) & (shared == part))
+        fitting = [index for index, m in enumerate(models) if m.min_gpus <= gpus <= m.max_gpus]
+        if not fitting:
+            raise TraceError(
+                "no model fits the job", where=f"job {job_id[group[0]]!r}", got=f"{gpus} GPUs",
+                allowed="; ".join(f"{m.name}: {m.min_gpus} to {m.max_gpus}" for m in models),
+                todo="Add a model for gangs of this size.",
+            )
+        if part:
+            smallest = min(models[index].max_gpus for index in fitting)
+            fitting = [index for index in fitting if models[index].max_gpus == smallest]
+        shares = np.cumsum([models[index].weight for index in fitting])
+        which = np.searchsorted(shares / shares[-1], draws[group, 0], side="right")
+        for place, index in enumerate(fitting):
+            rows = group[np.minimum(which, len(fitting) - 1) == place]
+            sizes = np.array(models[index].batch_per_gpu)
+            choice[rows] = index
+            batch[rows] = sizes[(draws[rows, 1] * len(sizes)).astype(np.int64)] * gpus
+    return choice, batch
+
+
+def uniforms(job_ids: Iterable[str], seed: int, purpose: str = "") -> np.ndarray:
     """Two numbers in [0, 1) a job, float64[jobs, 2], from a hash of seed, purpose and id.
 
     Draws of one purpose (up to 30 ASCII characters) say nothing of those of another.

@@ -40,12 +40,26 @@ def beside(target: Path, kind: str) -> Path:
 @contextmanager
 def held(*paths: Path) -> Iterator[None]:
     """While these are written, they are no leftovers."""
-    absolute = {Path(os.path.abspath(path)) for path in paths}
-    _ours.update(absolute)
+    hold(*paths)
     try:
         yield
     finally:
-        _ours.difference_update(absolute)
+        let_go(*paths)
+
+
+def hold(*paths: Path) -> None:
+    """From now on these are no leftovers."""
+    _ours.update(Path(os.path.abspath(path)) for path in paths)
+
+
+def let_go(*paths: Path) -> None:
+    """They are not being written any more."""
+    _ours.difference_update(Path(os.path.abspath(path)) for path in paths)
+
+
+def is_held(path: Path) -> bool:
+    """Whether this process is writing it."""
+    return Path(os.path.abspath(path)) in _ours
 
 
 def claimed(target: Path) -> bool:
@@ -92,7 +106,7 @@ def _found(folder: Path) -> list[tuple[Path, re.Match[str]]]:
 
 def _is_left(path: Path, found: re.Match[str]) -> bool:
     """Whether who wrote it is dead, by the rule above."""
-    if Path(os.path.abspath(path)) in _ours:
+    if is_held(path):
         return False
     aged, pid = False, int(found["pid"])
     with suppress(OSError):

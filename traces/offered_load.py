@@ -191,7 +191,12 @@ def by_hash(trace: Trace, seed: int) -> np.ndarray:
 
 def hashes(job_ids: np.ndarray, seed: int) -> np.ndarray:
     """Hash of seed and each job id, uint64: who has a small one stays when jobs are left out."""
-    return np.frombuffer(digests(job_ids, f"thin {seed}".encode(), 8), dtype="<u8")
+    return np.frombuffer(digests(job_ids, hash_key(seed), 8), dtype="<u8")
+
+
+def hash_key(seed: int) -> bytes:
+    """The key under which `hashes` are made."""
+    return f"thin {seed}".encode()
 
 
 def _thin_rows(trace: Trace, ratio: float, seed: int) -> np.ndarray:

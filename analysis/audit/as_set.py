@@ -156,7 +156,7 @@ def settings_twice(facts: Facts) -> Finding:
     config = info.get("config") or {}
     count, found = 0, None
     pairs = (("settings", config.get("engine")), ("policy_settings", config.get("policy_settings")))
-    whole = {"policy": config.get("policy"), "seed": config.get("seed")}
+    whole = {"policy": _of_ours(config.get("policy")), "seed": config.get("seed")}
     for name, told in (*pairs, ("config", {k: v for k, v in whole.items() if v is not None})):
         mine: Mapping[str, Any] = info if name == "config" else info.get(name) or {}
         other: Mapping[str, Any] = told or {}
@@ -165,6 +165,11 @@ def settings_twice(facts: Facts) -> Finding:
             if not _same(mine[key], other[key]) and found is None:
                 found = Violation(f"{key!r} is {mine[key]!r} in {name!r}, {other[key]!r} in 'config'")
     return Finding(count, "settings", found)
+
+
+def _of_ours(policy: Any) -> str | None:
+    """A policy's name as runs tell it, which may be asked for with underscores; None: it is asked for as a file."""
+    return policy.replace("_", "-") if isinstance(policy, str) and not {".", "/", ":"} & set(policy) else None
 
 
 def _same(one: Any, other: Any) -> bool:

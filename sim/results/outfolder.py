@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from threading import Lock
 
 from sim.results.recorder import OutputError, claim
 from sim.settings.config import RunConfig
-from traces.leftovers import beside, claimed, clear, held
+from traces.leftovers import beside, claimed, clear, hold, is_held, let_go
 from traces.outfile import make_folders
 
 RUNS = "runs"
 MAX_NAME = 120
+_one_thread = Lock()
+"""Threads of a process have one number, so that claims do not tell them apart."""
 
 
 def run_name(config: RunConfig) -> str:
@@ -56,8 +59,7 @@ def reserved(config: RunConfig, force: bool = False) -> Iterator[Path]:
         except OSError as error:
             raise OutputError("the output folder cannot be made", where=str(folder), got=error.strerror,
                               todo="Name another with --out.") from None
-        with held(claim_file) if claim_file is not None else nullcontext():
-            yield folder
+        yield folder
     except BaseException:
         _let_go(claim_file)
         _remove(made)
@@ -71,14 +73,18 @@ def _fresh(first: Path) -> tuple[Path, Path]:
     A run first says that it takes a name, then looks whether another has: of two at once at most one gets it.
     """
     make_folders(first.parent)
-    clear(first.parent)
-    for n in count(1):
-        folder = first if n == 1 else first.with_name(f"{first.name}-{n}")
-        mark = beside(folder, "claim")
-        mark.touch()
-        if _taken(folder):
-            return folder, mark
-        mark.unlink()
+    with _one_thread:
+        clear(first.parent)
+        for n in count(1):
+            folder = first if n == 1 else first.with_name(f"{first.name}-{n}")
+            mark = beside(folder, "claim")
+            if is_held(mark):  # by another thread
+                continue
+            mark.touch()
+            if _taken(folder):
+                hold(mark)
+                return folder, mark
+            mark.unlink()
     raise AssertionError  # count() does not end
 
 
@@ -95,6 +101,7 @@ def _let_go(claim_file: Path | None) -> None:
     if claim_file is not None:
         with suppress(OSError):
             claim_file.unlink()
+        let_go(claim_file)
 
 
 def _remove(folders: list[Path]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +11,23 @@ import numpy as np
 
 from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import GpuType, gpu_type
-from sim.performance import MODELS, MeasuredTable, Performance, PerformanceError
+from sim.performance import MeasuredTable, Performance, PerformanceError
 from sim.performance.calibration import named_calibration
 from sim.performance.optimizer import named_optimizer
 from sim.performance.tables import SOURCES, load_table
 from sim.settings.config import ConfigError, RunConfig, list_settings
-from sim.workload.at_load import DEFAULT_JOBS, Whole, brought, mean_worth, own_clock, worth_by_job
+from sim.workload.at_load import DEFAULT_JOBS, Whole, brought, mean_worth, own_clock, worth_by_job, worth_on_pool
 from sim.workload.calibrations import default_calibration
+from sim.workload.given_models import model_choices, with_models, with_notes
 from sim.workload.layered import layers_noted, speeds_of
 from sim.workload.progress import Modelled, Recorded, Truth, reference_layout
-from traces.assign import ModelChoice, assign
 from traces.errors import TraceError, did_you_mean
 from traces.load import file_hash, load_trace, offered_load
 from traces.recipes import assign_recipe
 from traces.select import Selection
 from traces.synthetic.generate import GENERATORS, generate
 from traces.synthetic.month import month
+from traces.synthetic.pool import Pool
 from traces.trace import Trace
 
 DEFAULT_LOAD = 0.7
@@ -40,10 +41,6 @@ FILES = tuple(name for one in list_settings()
               if one.file and (name := one.name.removeprefix("run.")) not in ("trace", "cluster"))
 
 DEFAULT_CLUSTER = {"philly": "gavel", "pai": "pai320", "helios": "helios", "acme": "acme"}
-
-#: Gangs that train a model, fewest and most GPUs: small models do not fill many, the largest are not for few.
-GANGS = {"lstm-lm": (1, 8), "transformer": (1, 8), "gpt2-1.5b": (8, 1_000_000)}
-
 
 @dataclass(frozen=True, eq=False)
 class Workload:
@@ -187,7 +184,7 @@ def prepare(config: RunConfig, cluster: ClusterSpec, whole: Whole | None = None)
         A trace that cannot be used as asked.
     """
     if config.work == "recorded":
-        trace, worth = brought(config, lambda read: _alike(read_trace(config, read), cluster), whole, cluster.num_gpus)
+        trace, worth = _as_recorded(config, cluster, whole, cluster.num_gpus)
         return Workload(trace, Recorded(trace, cluster), None, worth)
     table = None if config.measured is None else load_table(config.measured, config.measured_gaps)
     performance, reference = speeds_of(config, cluster, table), gpu_type(config.reference)
@@ -198,12 +195,16 @@ def prepare(config: RunConfig, cluster: ClusterSpec, whole: Whole | None = None)
             with_measured(trace, table, cluster, reference)  # refuses what cannot be judged by its worth either
         return trace, worth_by_job(trace, cluster, performance, reference)
 
-    trace, worth = brought(config, ready, whole, cluster.num_gpus)
+    def worth_of(pool: Pool) -> np.ndarray:
+        return worth_on_pool(pool, model_choices(performance, reference), config.seed, cluster, performance, reference)
+
+    unseen = table is None and _all_taken(config)
+    trace, worth = brought(config, ready, whole, cluster.num_gpus, worth_of if unseen else None)
     impossible: dict[int, str] = {}
     if table is not None:
         trace, impossible = with_measured(trace, table, cluster, reference)
     if config.layers is not None:
-        trace = _noted(trace, *layers_noted(config, trace, performance, cluster, reference))
+        trace = with_notes(trace, *layers_noted(config, trace, performance, cluster, reference))
     truth = Modelled(trace, cluster, performance, reference, config.engine.sharing == "spatial")
     truth.why_not.update(impossible)
     if table is not None:
@@ -221,13 +222,31 @@ def made_ready(config: RunConfig, cluster: ClusterSpec | None) -> Trace:
         See `prepare`.
     """
     if config.load is None or cluster is None:
-        return brought(config, lambda read: _alike(read_trace(config, read), cluster), None, 1)[0]
+        return _as_recorded(config, cluster, None, 1)[0]
     if config.load_rule == "modelled":
         trace = prepare(config, cluster).trace
         note = (f"load by modelled speed: with the models of seed {config.seed}, run times taken as those on "
                 f"{config.reference} (a run of this file: --reference {config.reference})")
-        return _noted(trace, note)
-    return brought(config, lambda read: _alike(read_trace(config, read), cluster), None, cluster.num_gpus)[0]
+        return with_notes(trace, note)
+    return _as_recorded(config, cluster, None, cluster.num_gpus)[0]
+
+
+def _as_recorded(
+    config: RunConfig, cluster: ClusterSpec | None, whole: Whole | None, gpus: int
+) -> tuple[Trace, float]:
+    """A trace whose durations are the same on all GPUs, at the load asked for, and what a cluster is worth on it."""
+    worth = 1.0 if cluster is None else float(cluster.num_gpus)
+
+    def ready(read: Whole | None) -> tuple[Trace, np.ndarray]:
+        trace = read_trace(config, read)
+        return trace, np.full(len(trace), worth)
+
+    return brought(config, ready, whole, gpus, (lambda _: worth) if _all_taken(config) else None)
+
+
+def _all_taken(config: RunConfig) -> bool:
+    """Whether a generated trace is taken as it is: nothing is selected, and no recipe changes it."""
+    return config.assign is None and not selection(config).text()
 
 
 def modelled_load(trace: Trace, config: RunConfig, cluster: ClusterSpec) -> float:
@@ -237,11 +256,6 @@ def modelled_load(trace: Trace, config: RunConfig, cluster: ClusterSpec) -> floa
     trace = with_models(trace, performance, reference, config.seed)
     worth = worth_by_job(trace, cluster, performance, reference)
     return offered_load(trace, mean_worth(trace, worth, cluster.num_gpus))
-
-
-def _alike(trace: Trace, cluster: ClusterSpec | None) -> tuple[Trace, np.ndarray]:
-    """A trace whose durations are the same on all GPUs of a cluster: it is worth its GPUs on each job."""
-    return trace, np.full(len(trace), 1.0 if cluster is None else float(cluster.num_gpus))
 
 
 def with_measured(
@@ -292,13 +306,7 @@ def with_measured(
     ]
     if not rows_of:
         notes.append("no job of the trace names a model of the measured table: " + ", ".join(table.job_types[:8]))
-    return _noted(trace, *notes), impossible
-
-
-def _noted(trace: Trace, *notes: str, **columns: np.ndarray) -> Trace:
-    """The trace with more notes and some columns replaced."""
-    provenance = replace(trace.provenance, notes=(*trace.provenance.notes, *notes))
-    return trace.replace(provenance, **columns)
+    return with_notes(trace, *notes), impossible
 
 
 def _rows_of_measured(trace: Trace, table: MeasuredTable) -> dict[tuple[str, int, int], list[int]]:
@@ -325,52 +333,6 @@ def _told(
     return found, why
 
 
-def with_models(trace: Trace, performance: Performance, reference: GpuType, seed: int) -> Trace:
-    """Give each job a model of the zoo and a batch size where it has none that the performance model knows.
-
-    Models that neither the zoo nor the measured table has are replaced, and so are those without a batch size; the
-    trace notes it. A job type that was measured in one batch size only needs none: it gets 1, which nothing reads.
-    """
-    table = performance.table
-    alone = {model for model in table.job_types if not table.needs_batch(model)} if table is not None else set()
-    bare = np.array([model in alone for model in trace.model.tolist()] if alone else False) & (trace.batch_size == 0)
-    if bare.any():
-        note = f"{int(bare.sum())} jobs of measured job types have no batch size, and need none"
-        trace = _noted(trace, note, batch_size=np.where(bare, 1, trace.batch_size))
-    trace = _own_iterations(trace, set(table.job_types) if table is not None else set())
-    is_known = {model: performance.known(model) for model in set(trace.model.tolist())}
-    known = np.array([is_known[model] for model in trace.model.tolist()]) & (trace.batch_size > 0)
-    if known.all():
-        return trace
-    named = trace.model != ""
-    strange = sorted(set(trace.model[named & ~known].tolist()))
-    if strange:
-        names = ", ".join(strange[:5]) + (", …" if len(strange) > 5 else "")
-        count = int((named & ~known).sum())
-        lacks = "the zoo lacks" if table is None else "neither the zoo nor the measured table has"
-        note = f"{count} jobs name a model that {lacks}, or no batch size: replaced ({names})"
-        model = trace.model.copy()
-        model[~known] = ""
-        iterations = np.where(known | ~named, trace.work_iters, np.nan)  # of another model
-        trace = _noted(trace, note, model=model, batch_size=np.where(known, trace.batch_size, 0), work_iters=iterations)
-    return assign(trace, model_choices(performance, reference), seed)
-
-
-def _own_iterations(trace: Trace, measured: set[str]) -> Trace:
-    """Without the iterations that were counted at rates of another source, but for models with measured rates.
-
-    At the rates of the zoo they would be other work than was recorded, by several times; the run time is the work.
-    """
-    if not trace.provenance.rates:
-        return trace
-    modelled = np.array([model not in measured for model in trace.model.tolist()]) & ~np.isnan(trace.work_iters)
-    if not modelled.any():
-        return trace
-    note = (f"{int(modelled.sum())} jobs have iterations at the rates of {trace.provenance.rates}, and no measured "
-            "rate here (--measured): their work is their run time")
-    return _noted(trace, note, work_iters=np.where(modelled, np.nan, trace.work_iters))
-
-
 def gpus_by_type(cluster: ClusterSpec) -> dict[str, int]:
     """GPUs of each type of a cluster, by name."""
     return dict(zip((gpu.name for gpu in cluster.types), cluster.gpus_by_type().tolist(), strict=True))
@@ -380,21 +342,3 @@ def largest_nodes(cluster: ClusterSpec) -> dict[str, int]:
     """The most GPUs that a node of each type of a cluster has, by name."""
     return {gpu.name: int(cluster.node_gpus[cluster.node_type == kind].max(initial=0))
             for kind, gpu in enumerate(cluster.types)}
-
-
-def model_choices(performance: Performance, reference: GpuType) -> list[ModelChoice]:
-    """Models of the zoo, equally likely, in batches that fit the reference type (whatever the cluster: a trace means
-    the same work on each).
-
-    A data-parallel gang holds the whole model on each GPU, so what fits one GPU fits a gang of any size. Models that
-    a measured table has are not given: it may not have been measured in the batch that would be drawn.
-    """
-    choices = []
-    for name, model in MODELS.items():
-        if name in performance.graphs or (performance.table is not None and name in performance.table.job_types):
-            continue
-        batches = tuple(batch for batch in model.gpu_batch_sizes if performance.fits(name, batch, reference, 1))
-        if batches:
-            fewest, most = GANGS.get(name, (1, 1_000_000))
-            choices.append(ModelChoice(name, 1.0, batches, fewest, most))
-    return choices

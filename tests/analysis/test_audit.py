@@ -409,3 +409,14 @@ def test_eighty_thousand_jobs(big_run):
     assert (
         report.checked["jobs run on types that they allow"] == f"{int(np.sum(run.jobs['num_gpus'])):,} slots"
     )
+
+
+@pytest.mark.parametrize("asked", ["fifo", "mine.py:Mine", "./mine.py"])
+def test_a_policy_that_was_asked_for_in_another_way_is_the_same_setting(story, asked):
+    story.info.update(config={"policy": asked})
+    assert audit(story.load()).ok
+
+
+def test_a_name_with_underscores_is_the_same_setting(story):
+    story.info.update(policy="fifo-skip", config={"policy": "fifo_skip"})
+    assert audit(story.load()).ok

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from sim.hardware.gputypes import catalogue, gpu_type
 from sim.performance import Performance
 from sim.results.outfolder import reserved, run_name
 from sim.settings.config import RunConfig
-from sim.workload.prepare import gpus_by_type, model_choices, prepare, read_trace, resolved, with_models
+from sim.workload.given_models import model_choices, with_models
+from sim.workload.prepare import gpus_by_type, prepare, read_trace, resolved
 from tests.helpers import jobs, nodes
 from traces.errors import TraceError
 
@@ -119,9 +121,23 @@ def test_runs_that_start_at_once_never_share_a_folder(tmp_path: Path, monkeypatc
 
     def folder(_: int) -> str:
         with reserved(RunConfig()) as path:
+            (path / "run.json").write_text("{}", "utf-8")
             return str(path)
 
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(folder, range(40)))
     assert len(set(found)) == 40
     assert set(found) == {str(p.relative_to(tmp_path)) for p in (tmp_path / "runs").iterdir()}
+
+
+def test_threads_that_hold_folders_at_once_hold_different_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    all_hold = Barrier(8)
+
+    def folder(_: int) -> str:
+        with reserved(RunConfig()) as path:
+            all_hold.wait()  # nobody has written anything yet
+            return str(path)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(folder, range(8)))) == 8

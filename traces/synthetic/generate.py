@@ -115,11 +115,15 @@ def columns_of(name: str, jobs: int, seed: int, options: Mapping[str, str]) -> d
     if not 1 <= jobs <= MOST_JOBS:
         raise TraceError("value not allowed", where=f"synthetic {name!r}, jobs", got=jobs,
                          allowed=f"an integer from 1 to {MOST_JOBS}")
-    columns = GENERATORS[name].columns(jobs, seed, **options)
-    order = np.argsort(columns["submit_s"], kind="stable")
-    columns = {key: values[order] for key, values in columns.items()}
+    columns = in_order(GENERATORS[name].columns(jobs, seed, **options))
     columns["job_id"] = np.array(list(map(str, range(jobs))), dtype=object)
     return columns
+
+
+def in_order(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The columns in the order of submission."""
+    order = np.argsort(columns["submit_s"], kind="stable")
+    return {key: values[order] for key, values in columns.items()}
 
 
 def checked(name: str, seed: int, options: Mapping[str, str]) -> Generator:

@@ -15,7 +15,7 @@ import numpy as np
 from traces.errors import TraceError
 from traces.offered_load import WEEK_S, hashes
 from traces.select import MOST_JOBS
-from traces.synthetic.generate import about, checked, columns_of
+from traces.synthetic.generate import Generator, about, checked, columns_of
 from traces.trace import Trace
 
 MONTH_WEEKS = 4
@@ -52,23 +52,43 @@ def month(
     jobs = generator.log_jobs(**options)
     first, begin, end = (week * WEEK_S for week in generator.weeks)
     period_s = end - first
-    rounds = math.ceil(weeks * WEEK_S / period_s)
-    if (most := jobs * rounds * layers * keep) > MOST_JOBS:
-        raise TraceError("too many jobs", where=f"synthetic {name!r}", got=f"{most:,.0f}",
-                         allowed=f"up to {MOST_JOBS:,}", todo="Ask for fewer jobs, or a load nearer to the log's.")
     parts = []
-    for number in range(rounds * layers):
+    for number in range(logs_needed(name, generator, jobs, weeks, layers, keep) * layers):
         turn = number // layers
-        own = np.random.default_rng([seed, _OTHERS, number]).integers(2**62) if number else seed
-        columns = columns_of(name, jobs, int(own), options)
+        columns = columns_of(name, jobs, further_seed(seed, number), options)
         submit_s = columns["submit_s"]
         moved = (submit_s - begin) % period_s + turn * period_s
         rows = (submit_s >= first) & (submit_s < end) & (moved < weeks * WEEK_S)
         if number:
-            columns["job_id"] = np.array([f"{job}~{number}" for job in columns["job_id"]], dtype=object)
+            columns["job_id"] = np.array([f"{job}{mark(number)}" for job in columns["job_id"]], dtype=object)
         if keep < 1:
             rows &= hashes(columns["job_id"], seed) < keep * 2.0**64
         parts.append({key: values[rows] for key, values in (columns | {"submit_s": moved}).items()})
     columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     made = len(columns["job_id"])
     return Trace.from_columns(columns, about(name, made, seed, options, weeks * WEEK_S))
+
+
+def logs_needed(name: str, generator: Generator, jobs: int, weeks: int, layers: int, keep: float) -> int:
+    """How many logs of so many jobs, one after another, have so many weeks.
+
+    Raises
+    ------
+    TraceError
+        More jobs than a trace may have.
+    """
+    rounds = math.ceil(weeks / (generator.weeks[2] - generator.weeks[0]))
+    if (most := jobs * rounds * layers * keep) > MOST_JOBS:
+        raise TraceError("too many jobs", where=f"synthetic {name!r}", got=f"{most:,.0f}",
+                         allowed=f"up to {MOST_JOBS:,}", todo="Ask for fewer jobs, or a load nearer to the log's.")
+    return rounds
+
+
+def further_seed(seed: int, number: int) -> int:
+    """The seed of the log of that number: the first has the one that was asked for."""
+    return int(np.random.default_rng([seed, _OTHERS, number]).integers(2**62)) if number else seed
+
+
+def mark(number: int) -> str:
+    """What the ids of the log of that number end with."""
+    return f"~{number}" if number else ""

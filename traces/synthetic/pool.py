@@ -1,0 +1,181 @@
+"""Very many jobs of generated logs, of which some will be drawn: packed small, and a trace only once they are.
+
+A million jobs at a load may have to be drawn of ten million, of which nothing else is asked than when they come, what
+they ask for and the hash of their id. As a trace (`traces.synthetic.month`) those would take gigabytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from traces.columns import BY_NAME
+from traces.digests import digests
+from traces.offered_load import WEEK_S, hash_key
+from traces.stretch import Crowd
+from traces.synthetic.generate import about, checked, in_order
+from traces.synthetic.month import further_seed, logs_needed, mark
+from traces.trace import Provenance, Trace
+
+
+class Packed:
+    """A column in as few bytes as hold it: text as numbers of words, whole numbers as the smallest integers."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._words: np.ndarray | None = None
+        self._dtype = values.dtype
+        if values.dtype == object:
+            values, self._words = pd.factorize(values)
+        elif values.dtype.kind == "f" and np.isfinite(values).all() and (values == np.floor(values)).all() \
+                and np.abs(values).max(initial=0) < 2**31 and not np.signbit(values).any():
+            values = values.astype(np.int32)
+        if values.dtype.kind == "i" and len(values):
+            values = values.astype(np.result_type(np.min_scalar_type(values.min()), np.min_scalar_type(values.max())))
+        self._values = values
+
+    def at(self, rows: np.ndarray | slice) -> np.ndarray:
+        """The values of some rows, as they were."""
+        values = self._values[rows]
+        return values.astype(self._dtype) if self._words is None else self._words[values]
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """The jobs of one log that lie in the weeks that are taken, in its order: their numbers are their ids.
+
+    `last`: what is added to a number to make the id.
+    """
+
+    number: np.ndarray
+    columns: Mapping[str, Packed]
+    key: np.ndarray
+    last: str
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def ids(self, rows: np.ndarray | slice = slice(None)) -> list[str]:
+        return [f"{number}{self.last}" for number in self.number[rows].tolist()]
+
+    def column(self, name: str, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """A column of some jobs, its default where the generator has none of that name."""
+        if name in self.columns:
+            return self.columns[name].at(rows)
+        return BY_NAME[name].defaults(len(self.number[rows]))
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Jobs of some logs in the order of a trace's rows: what a draw looks at (`crowd`), and where the rest is (`at`:
+    the row of each in all logs, one after another)."""
+
+    crowd: Crowd
+    at: np.ndarray
+    logs: tuple[Log, ...]
+    about: Provenance
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def trace(self, rows: np.ndarray) -> Trace:
+        """The trace of some jobs."""
+        at = self.at[rows]
+        order = np.argsort(at)
+        begins = np.cumsum([0, *map(len, self.logs)])
+        bounds = np.searchsorted(at[order], begins).tolist()
+        columns: dict[str, np.ndarray] = {"submit_s": self.crowd.submit_s[rows]}
+        for name in ("job_id", *self.logs[0].columns.keys() - columns.keys()):
+            of_logs = []
+            for log, begin, low, high in zip(self.logs, begins[:-1], bounds[:-1], bounds[1:], strict=True):
+                mine = at[order[low:high]] - begin
+                of_logs.append(np.array(log.ids(mine), dtype=object) if name == "job_id" else log.column(name, mine))
+            columns[name] = np.empty(len(at), dtype=of_logs[0].dtype)
+            columns[name][order] = np.concatenate(of_logs)
+        return Trace.from_columns(columns, self.about)
+
+
+class Logs:
+    """Logs of one name; each is made once.
+
+    Parameters
+    ----------
+    name, seed, options
+        See `traces.synthetic.generate.generate`.
+    """
+
+    def __init__(self, name: str, seed: int, options: Mapping[str, str]) -> None:
+        self._name, self._seed, self._options = name, seed, options
+        self._generator = checked(name, seed, options)
+        self._jobs = self._generator.log_jobs(**options)
+        self._made: list[Log] = []
+        self._names = [str(job) for job in range(self._jobs)]
+        # Ids in the order of their length, then of their text, as numbers: a digit more is a place of base 11 more,
+        # and a mark comes after all digits.
+        self._places = np.array([int(f"1{job}", 11) for job in self._names])
+
+    def pool(self, weeks: int, layers: int, keep: float = 1.0) -> Pool:
+        """The jobs of `traces.synthetic.month.month`, in the same order.
+
+        Raises
+        ------
+        TraceError
+            See there.
+        """
+        generator = self._generator
+        first, begin, end = (week * WEEK_S for week in generator.weeks)
+        rounds = logs_needed(self._name, generator, self._jobs, weeks, layers, keep)
+        logs = tuple(self._log(number) for number in range(rounds * layers))
+        submit_s, at, before = [], [], 0
+        for number, log in enumerate(logs):
+            moved = (log.columns["submit_s"].at(slice(None)) - begin) % (end - first) + number // layers * (end - first)
+            rows = moved < weeks * WEEK_S
+            if keep < 1:
+                rows &= log.key < keep * 2.0**64
+            submit_s.append(moved[rows])
+            at.append((before + np.flatnonzero(rows)).astype(np.int32))
+            before += len(log)
+        come, where = np.concatenate(submit_s), np.concatenate(at)
+        del submit_s, at
+        order = self._order(come, where, logs)
+        come, where = come[order], where[order]
+        del order
+        demand = np.concatenate([_demand_gpu_s(log) for log in logs])[where]
+        key = np.concatenate([log.key for log in logs])[where]
+        provenance = about(self._name, len(where), self._seed, self._options, weeks * WEEK_S)
+        return Pool(Crowd(come, demand, key), where, logs, provenance)
+
+    def _log(self, number: int) -> Log:
+        """The log of that number, of the weeks that are taken."""
+        while len(self._made) <= number:
+            index = len(self._made)
+            columns = in_order(self._generator.columns(self._jobs, further_seed(self._seed, index), **self._options))
+            first, _, end = (week * WEEK_S for week in self._generator.weeks)
+            there = np.flatnonzero((columns["submit_s"] >= first) & (columns["submit_s"] < end)).astype(np.int32)
+            last = mark(index)
+            # They are in the order of submission: what lies in some weeks is one part of them.
+            names = [name + last for name in self._names[there[0] : there[-1] + 1]]
+            key = np.frombuffer(digests(names, hash_key(self._seed), 8), dtype="<u8")
+            self._made.append(Log(there, {name: Packed(values[there]) for name, values in columns.items()}, key, last))
+        return self._made[number]
+
+    def _order(self, submit_s: np.ndarray, at: np.ndarray, logs: tuple[Log, ...]) -> np.ndarray:
+        """The order of a trace's rows, see `traces.trace`. Ids are compared only where times are equal."""
+        order = np.argsort(submit_s)
+        same = np.diff(submit_s[order]) == 0
+        tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
+        rows = order[tied]
+        job = np.concatenate([log.number for log in logs])[at[rows]]
+        log = np.searchsorted(np.cumsum([len(log) for log in logs]), at[rows], side="right")
+        scale = np.array([11**len(one.last) for one in logs])
+        added = np.array([int(one.last.replace("~", "a") or "0", 11) for one in logs])
+        order[tied] = rows[np.lexsort((self._places[job] * scale[log] + added[log], submit_s[rows]))]
+        return order
+
+
+def _demand_gpu_s(log: Log) -> np.ndarray:
+    """See `traces.offered_load.demand_gpu_s`."""
+    demand: np.ndarray = log.column("num_gpus") * (log.column("gpu_milli") / 1000.0) * log.column("duration_s")
+    return demand
