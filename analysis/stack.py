@@ -73,7 +73,7 @@ def _whole(run: Run, table: str, as_held: bool) -> pa.Table:
         return held
     file = run.path / f"{table}.parquet"
     further = sorted(set(pq.read_schema(file).names) - set(held.column_names))
-    extra = read_parquet(file, Room.of(file, RunError), further) if further else held.select([])
+    extra = read_parquet(file, Room.of(file, RunError), further, arrays=True) if further else held.select([])
     for name in further:
         if name in LEADING.names:
             raise RunError("a column has a name that is taken", where=f"{run.path}/{table}.parquet", got=name,

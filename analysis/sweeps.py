@@ -151,7 +151,7 @@ class Sweep:
 
 def _of_policy(file: Path) -> pa.Table:
     """A table of one cell, with the policy that its folder is named after."""
-    table = read_parquet(file, Room.of(file, RunError))
+    table = read_parquet(file, Room.of(file, RunError), arrays=True)
     policy = unquote(file.parent.name.removeprefix("policy="))
     return table.append_column("policy", pa.array([policy] * len(table), pa.string()))
 

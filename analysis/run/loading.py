@@ -109,7 +109,7 @@ def _read_table(folder: Path, name: str) -> pa.Table:
     if not file.is_file():
         raise _missing(file)
     try:
-        table = read_parquet(file, Room.of(file, RunError))
+        table = read_parquet(file, Room.of(file, RunError), arrays=True)
         table.validate(full=True)  # text that is no UTF-8, lists that point outside
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise RunError(

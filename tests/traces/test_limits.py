@@ -300,3 +300,16 @@ def test_equal_lists_of_numbers_count_as_often_as_they_are_there(
     assert (tmp_path / "x.parquet").stat().st_size < 2**15
     with pytest.raises(TraceError, match="holds more than is taken"):
         parquet_tables.read_parquet(tmp_path / "x.parquet", Room.of(tmp_path / "x.parquet"))
+
+
+def test_millions_of_rows_of_numbers_are_taken_by_their_values(tmp_path: Path) -> None:
+    """A policy that decides each minute of a year, always alike: a small file, and no hostile one."""
+    rows, path = 3 * SMALL_ROWS, tmp_path / "decisions.parquet"
+    pq.write_table(pa.table({"now_s": np.zeros(rows), "queued": np.zeros(rows, np.int32)}), path)
+    assert read_parquet(path, Room.of(path), arrays=True).num_rows == rows
+    with pytest.raises(TraceError, match=TOO_MUCH):  # as jobs they would be objects
+        read_parquet(path, Room.of(path))
+    room = Room("x", 0)
+    room.bytes = 12 * rows - 1
+    with pytest.raises(TraceError, match="bytes unpacked"):
+        read_parquet(path, room, arrays=True)

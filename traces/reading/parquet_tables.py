@@ -18,7 +18,9 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96
 _OFFSET_BYTES = 4
 
 
-def read_parquet(source: Path | pa.BufferReader, room: Room, columns: Sequence[str] | None = None) -> pa.Table:
+def read_parquet(
+    source: Path | pa.BufferReader, room: Room, columns: Sequence[str] | None = None, *, arrays: bool = False
+) -> pa.Table:
     """Read a Parquet file into one table; a folder's name in its path adds no column.
 
     What the file says of its rows and values is taken from the room before one of them is read. How long its text is
@@ -28,6 +30,8 @@ def read_parquet(source: Path | pa.BufferReader, room: Room, columns: Sequence[s
     Parameters
     ----------
     columns : those to read; default: all.
+    arrays : what is read stays arrays: rows of numbers alone take what their values do, and are not counted as objects
+        (millions of decisions, each like the last, are a small file).
 
     Raises
     ------
@@ -39,7 +43,7 @@ def read_parquet(source: Path | pa.BufferReader, room: Room, columns: Sequence[s
     # One thread: those that Arrow starts are sometimes still there when the process ends, which then aborts.
     with pq.ParquetFile(source, pre_buffer=False) as file:
         schema, rows = file.schema_arrow, BATCH_ROWS
-        take_described(file.metadata, room, columns)
+        take_described(file.metadata, room, columns, arrays=arrays)
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
     texts = [field.name for field in schema if _is_text(field.type)]
@@ -55,8 +59,10 @@ def read_parquet(source: Path | pa.BufferReader, room: Room, columns: Sequence[s
     return pa.concat_tables(tables).cast(schema) if tables else schema.empty_table()
 
 
-def take_described(meta: pq.FileMetaData, room: Room, columns: Sequence[str] | None = None) -> None:
-    """Take from the room what a Parquet file says that it holds.
+def take_described(
+    meta: pq.FileMetaData, room: Room, columns: Sequence[str] | None = None, *, arrays: bool = False
+) -> None:
+    """Take from the room what a Parquet file says that it holds; `arrays` as in `read_parquet`.
 
     Raises
     ------
@@ -64,6 +70,7 @@ def take_described(meta: pq.FileMetaData, room: Room, columns: Sequence[str] | N
         It holds more than is taken: see `Room.take`.
     """
     values_bytes = stored_bytes = 0
+    only_numbers = True
     for i in range(meta.num_row_groups):
         group = meta.row_group(i)
         for j in range(group.num_columns):
@@ -71,7 +78,8 @@ def take_described(meta: pq.FileMetaData, room: Room, columns: Sequence[str] | N
             if columns is None or column.path_in_schema.split(".", 1)[0] in columns:
                 values_bytes += max(column.num_values, 0) * _WIDTHS.get(column.physical_type, _OFFSET_BYTES)
                 stored_bytes += max(column.total_uncompressed_size, 0)
-    room.take(values_bytes, max(meta.num_rows, 0))
+                only_numbers &= column.physical_type in _WIDTHS
+    room.take(values_bytes, 0 if arrays and only_numbers and values_bytes else max(meta.num_rows, 0))
     if stored_bytes > room.bytes:  # a page is unpacked whole
         room.take(stored_bytes)
 
