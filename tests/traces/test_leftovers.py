@@ -115,23 +115,24 @@ def test_of_another_host_a_leftover_is_one_after_a_day_and_so_is_one_whose_numbe
         assert (elsewhere.exists(), reused.exists()) == (there, there)
 
 
-@pytest.mark.parametrize(("name", "pid", "days", "holds", "there"), [
-    (".run.part{}", 0, 2, ["jobs.parquet", "run.json"], False),
-    (".run.old{}", 0, 2, ["jobs.parquet", "timing.json"], False),
-    (".run.part{}", 0, 2, [], False),
-    (".run.part{}", 0, 0.5, ["jobs.parquet"], True),
-    (".run.part{}", os.getppid(), 2, ["jobs.parquet"], True),
-    (".run.part{}", os.getpid(), 2, ["jobs.parquet"], True),
-    (".run.part{}", 0, 2, ["jobs.parquet", "notes.txt"], True),
-    (".run.part{}", 0, 2, ["jobs.parquet", "folder/"], True),
-    (".run.parts{}", 0, 2, ["jobs.parquet"], True),
+@pytest.mark.parametrize(("name", "whose", "days", "holds", "there"), [
+    (".run.part{}", "dead", 2, ["jobs.parquet", "run.json"], False),
+    (".run.old{}", "dead", 2, ["jobs.parquet", "timing.json"], False),
+    (".run.part{}", "dead", 2, [], False),
+    (".run.part{}", "dead", 0.5, ["jobs.parquet"], True),
+    (".run.part{}", "parent", 2, ["jobs.parquet"], True),
+    (".run.part{}", "ours", 2, ["jobs.parquet"], True),
+    (".run.part{}", "dead", 2, ["jobs.parquet", "notes.txt"], True),
+    (".run.part{}", "dead", 2, ["jobs.parquet", "folder/"], True),
+    (".run.parts{}", "dead", 2, ["jobs.parquet"], True),
 ])
 def test_what_earlier_versions_left_goes_where_it_is_a_run_and_none_can_be_at_it(
-    tmp_path: Path, name: str, pid: int, days: float, holds: list[str], there: bool
+    tmp_path: Path, name: str, whose: str, days: float, holds: list[str], there: bool
 ) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("now")
-    (folder := tmp_path / name.format(pid or dead_pid())).mkdir()
+    pid = {"dead": dead_pid, "parent": os.getppid, "ours": os.getpid}[whose]()
+    (folder := tmp_path / name.format(pid)).mkdir()
     for file in holds:
         (folder / file).mkdir() if file.endswith("/") else (folder / file).write_text("then")
     os.utime(folder, (time.time() - days * leftovers.DAY_S,) * 2)
