@@ -177,7 +177,7 @@ class RunConfig(Settings):
         None, "file or folder of measured rates: jobs whose model it has run at these (work = iterations)",
         file=True, min_length=1)
     layers: str | None = setting(
-        None, "table of measured layers: jobs whose model it has run at these, in any plan (work = iterations)",
+        None, "file of measured layers: jobs whose model it has run at these, in any plan (work = iterations)",
         file=True, min_length=1)
     layers_from: str | None = setting(
         None, "GPU type by which those without measured layers are predicted; left out: refused", min_length=1)

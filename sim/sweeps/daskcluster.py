@@ -81,7 +81,9 @@ def connect(where: str, workers: int, slurm: DaskSettings) -> Dask:
     for name in ("distributed", "distributed.client", "distributed.core", "distributed.comm", "distributed.nanny"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters of it is said in our words
     if where == "local":
-        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None)
+        # Its page is where none is: the usual port may be that of another sweep.
+        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, host="127.0.0.1",
+                               dashboard_address="127.0.0.1:0")
         return Dask(Client(cluster))
     if where == "slurm":
         cluster = slurm_cluster(slurm)

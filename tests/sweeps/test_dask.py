@@ -158,6 +158,8 @@ def test_a_cluster_of_our_own_listens_on_loopback_only():
     """A scheduler has no password."""
     psutil = pytest.importorskip("psutil")
     executor = connect("local", 1, DaskSettings())
+    beside = connect("local", 1, DaskSettings())  # two at once want no port twice
+    beside.close()
     try:
         us = psutil.Process()
         listening = [at.laddr for process in (us, *us.children(recursive=True))

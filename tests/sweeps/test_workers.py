@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -97,8 +98,15 @@ def test_beside_another_thread_workers_are_spawned_and_yield_the_same_bytes(grid
     assert content("beside") == content("alone")
 
 
-@pytest.mark.skipif(not may_fork(), reason="workers are spawned here")
-def test_a_forked_worker_has_the_traces_that_were_read_and_reads_none(grid, monkeypatch):
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are forked, whatever threads other tests have left in this process."""
+    if sys.platform != "linux":
+        pytest.skip("workers are spawned here")
+    monkeypatch.setattr("sim.sweeps.executors.may_fork", lambda: True)
+
+
+def test_a_forked_worker_has_the_traces_that_were_read_and_reads_none(grid, forked, monkeypatch):
     made = grid('trace = ["jobs.csv"]\ncluster = ["v100:2"]')
     monkeypatch.setattr("sim.sweeps.kept.whole_trace", None)  # who reads a trace fails
     executor = Processes(1)
@@ -109,8 +117,7 @@ def test_a_forked_worker_has_the_traces_that_were_read_and_reads_none(grid, monk
     assert (outcome.error, len(TRACES._kept) > 0) == ("", True)
 
 
-@pytest.mark.skipif(not may_fork(), reason="workers are spawned here")
-def test_a_forked_worker_keeps_no_file_of_who_began_the_sweep(grid):
+def test_a_forked_worker_keeps_no_file_of_who_began_the_sweep(grid, forked):
     """A copy that kept the lock of the folder would hold it after a kill -9 of the sweep."""
     store = Store(Path("out"))
     with store.opened():

@@ -10,11 +10,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from traces.reading.limits import Room
+from traces.reading.parquet_footer import chunks
 
 BATCH_ROWS = 1 << 16
 FEW_ROWS = 1 << 10
 """Rows of a batch with text inside lists, whose length is only known once it is read."""
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""Bytes of a value by the number of its physical type: truth values, INT32, INT64, INT96, FLOAT, DOUBLE."""
 _OFFSET_BYTES = 4
 
 
@@ -43,7 +45,8 @@ def read_parquet(
     # One thread: those that Arrow starts are sometimes still there when the process ends, which then aborts.
     with pq.ParquetFile(source, pre_buffer=False) as file:
         schema, rows = file.schema_arrow, BATCH_ROWS
-        take_described(file.metadata, room, columns, arrays=arrays)
+        num_rows = file.metadata.num_rows
+    take_described(source, num_rows, room, columns, arrays=arrays)
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
     texts = [field.name for field in schema if _is_text(field.type)]
@@ -60,7 +63,8 @@ def read_parquet(
 
 
 def take_described(
-    meta: pq.FileMetaData, room: Room, columns: Sequence[str] | None = None, *, arrays: bool = False
+    source: Path | pa.BufferReader, rows: int, room: Room, columns: Sequence[str] | None = None, *,
+    arrays: bool = False,
 ) -> None:
     """Take from the room what a Parquet file says that it holds; `arrays` as in `read_parquet`.
 
@@ -68,18 +72,17 @@ def take_described(
     ------
     HetsimError
         It holds more than is taken: see `Room.take`.
+    pyarrow.ArrowInvalid
+        Its footer is damaged, or a column is encrypted.
     """
     values_bytes = stored_bytes = 0
     only_numbers = True
-    for i in range(meta.num_row_groups):
-        group = meta.row_group(i)
-        for j in range(group.num_columns):
-            column = group.column(j)
-            if columns is None or column.path_in_schema.split(".", 1)[0] in columns:
-                values_bytes += max(column.num_values, 0) * _WIDTHS.get(column.physical_type, _OFFSET_BYTES)
-                stored_bytes += max(column.total_uncompressed_size, 0)
-                only_numbers &= column.physical_type in _WIDTHS
-    room.take(values_bytes, 0 if arrays and only_numbers and values_bytes else max(meta.num_rows, 0))
+    for chunk in chunks(source):
+        if columns is None or chunk.name in columns:
+            values_bytes += chunk.values * _WIDTHS.get(chunk.kind, _OFFSET_BYTES)
+            stored_bytes += chunk.unpacked_bytes
+            only_numbers &= chunk.kind in _WIDTHS
+    room.take(values_bytes, 0 if arrays and only_numbers and values_bytes else max(rows, 0))
     if stored_bytes > room.bytes:  # a page is unpacked whole
         room.take(stored_bytes)
 

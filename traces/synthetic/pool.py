@@ -33,7 +33,9 @@ class Packed:
                 and np.abs(values).max(initial=0) < 2**31 and not np.signbit(values).any():
             values = values.astype(np.int32)
         if values.dtype.kind == "i" and len(values):
-            values = values.astype(np.result_type(np.min_scalar_type(values.min()), np.min_scalar_type(values.max())))
+            low, high = int(values.min()), int(values.max())
+            values = values.astype(next(kind for kind in (np.int8, np.int16, np.int32, np.int64)
+                                        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max))
         self._values = values
 
     def at(self, rows: np.ndarray | slice) -> np.ndarray:
