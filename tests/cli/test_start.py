@@ -32,6 +32,15 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
+def test_at_the_end_python_looks_through_nothing(tmp_path):
+    ends = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 1000, len(gc.get_objects())))"
+    done = python("-c", f"{ends}; import sys; sys.argv[1:] = ['--version']; from sim.__main__ import main; main()",
+                  cwd=tmp_path)
+    frozen, left = done.stdout.splitlines()[-1].split()
+    assert (done.returncode, frozen) == (0, "True"), done.stderr
+    assert int(left) < 100
+
+
 @pytest.mark.parametrize(("words", "commands", "groups"), [
     (["run", "--jobs", "3"], ["run"], []), (["policies"], ["list_policies"], []),
     (["trace", "check", "x"], [], ["trace"]),
