@@ -11,14 +11,19 @@ import math
 import re
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from rich.cells import cell_len
 
 from analysis.run import RunError
 from traces.errors import did_you_mean
+from traces.late import Late
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = Late("pandas")
 
 FORMATS = ("text", "csv", "spreadsheet", "markdown", "latex")
 IN_FULL = ("csv", "spreadsheet")
@@ -164,14 +169,14 @@ def human(time_s: float | None) -> str:
 
 def cell(value: Any, digits: int = 4) -> str:
     """A value to read: thousands apart, so many significant digits, yes or no; '–' for none."""
-    if pd.api.types.is_scalar(value) and pd.isna(value):
-        return NONE
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, Integral):
         return f"{int(value):,}"
     if isinstance(value, Real):
-        return significant(float(value), digits)
+        return NONE if math.isnan(value) else significant(float(value), digits)
+    if value is None or (not isinstance(value, str) and pd.api.types.is_scalar(value) and pd.isna(value)):
+        return NONE
     return one_line(str(value))
 
 

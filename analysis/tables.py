@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
 from analysis.formats import NONE, UNKNOWN, human, span, value
 from analysis.measuring_window import in_words
 from analysis.metrics import cost_known_usd, end_reasons, summary
-from analysis.metrics.offered import modelled_load, offered_load
+from analysis.metrics.offered import loads, modelled_load
 from analysis.run import TURNED_AWAY, Run, cut_at, labels
+from traces.words import among
 
 
 def _cost(run: Run, cost_usd: float | None) -> str:
@@ -95,7 +97,7 @@ def summary_table(runs: Run | Sequence[Run]) -> Table:
 
 def _overload(run: Run) -> list[str]:
     """Loads above 1: the modelled load where the run has it, else the recorded one, type by type."""
-    load, modelled = offered_load(run).to_dict("index"), modelled_load(run)
+    load, modelled = loads(run), modelled_load(run)
     what = {name: ("Recorded load on " + name, load[name]["load"]) for name in run.types}
     if modelled is not None:
         what = {"all": ("Modelled load", modelled)}
@@ -129,16 +131,18 @@ def notices(run: Run) -> list[str]:
     found = [in_words(run)] if "window" in run.info else []
     found += _overload(run)
     found += [text] if (text := cut_in_words(run)) else []
-    left = run.jobs[run.asked & run.jobs["state"].isin((*TURNED_AWAY, "unfinished"))]
-    reasons = Counter(zip(left["state"], left["reason"], strict=True)).most_common()
+    states, why = (run.column("jobs", name) for name in ("state", "reason"))
+    left = run.asked & among(states, (*TURNED_AWAY, "unfinished"))
+    reasons = Counter(zip(states[left].tolist(), why[left].tolist(), strict=True)).most_common()
     for (state, reason), count in reasons[:3]:
         found.append(f"{count:,} {'job' if count == 1 else 'jobs'} {state}: {reason}.")
     if len(reasons) > 3:
         found.append(
             f"{len(reasons) - 3} further reasons of jobs that did not run to their end are in jobs.parquet."
         )
-    unknown = run.nodes.loc[run.nodes["price_usd_per_gpu_h"].isna(), "gpu_type"].unique()
-    if len(unknown):
+    unpriced = np.isnan(run.column("nodes", "price_usd_per_gpu_h"))
+    unknown = list(dict.fromkeys(run.column("nodes", "gpu_type")[unpriced].tolist()))
+    if unknown:
         found.append(f"No price is known for {', '.join(unknown)}: that GPU time is in no cost.")
     counts = run.info.get("trace", {}).get("counts", {})
     return found + [f"Trace: {what}: {count}." for what, count in counts.items() if count]

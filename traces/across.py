@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from traces.columns import BY_NAME, COLUMNS
 from traces.errors import TraceError
+from traces.words import again, among, coded
 
 #: A job's own bounds around what it asked for: (fewest, asked for, most, what 0 and 0 mean).
 BOUNDED = (
@@ -58,7 +58,7 @@ def check_across(columns: Mapping[str, np.ndarray], at: Where, given: Collection
         if not column.said(columns[column.name]):
             continue
         values = columns[column.name]
-        unknown = np.flatnonzero(~pd.Series(values, dtype=object).isin(column.choices).to_numpy())
+        unknown = np.flatnonzero(~among(values, column.choices))
         if len(unknown):
             index = int(unknown[0])
             raise TraceError(f"unknown {column.name}", where=at(index, column.name), got=values[index],
@@ -84,7 +84,7 @@ def _twice(ids: np.ndarray) -> np.ndarray:
     """Rows of ids that were there before."""
     if len(set(ids.tolist())) == len(ids):  # many times faster than to look for them
         return np.empty(0, dtype=np.int64)
-    return np.flatnonzero(pd.Series(ids, dtype=object).duplicated().to_numpy())
+    return np.flatnonzero(again(coded(ids)[0]))
 
 
 def _check_deadline_kinds(columns: Mapping[str, np.ndarray], at: Where) -> None:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import numpy as np
-import pandas as pd
 
 from traces.columns import MAX_TIME_S, STATUSES
 from traces.errors import TraceError, did_you_mean
 from traces.reading.tally import Tally
 from traces.reading.times import zone
 from traces.trace import Provenance, Trace
+from traces.words import among, coded
 
 GANGS = ("keep", "split")
 MOST_JOBS = 20_000_000
@@ -99,7 +99,7 @@ class Selection:
         trace = self._in_window(_renamed(trace, self.gpu_types))
         for name, wanted in (("status", self.status), ("vc", self.vc), ("user", self.user)):
             if wanted:
-                keep = pd.Series(getattr(trace, name), dtype=object).isin(wanted).to_numpy()
+                keep = among(getattr(trace, name), wanted)
                 trace = _kept(trace, keep, f"only {name} {', '.join(wanted)}", {f"jobs of another {name}": ~keep})
         if self.gangs == "split":
             trace = split_gangs(trace)
@@ -138,7 +138,7 @@ def _renamed(trace: Trace, gpu_types: Mapping[str, str]) -> Trace:
     """GPU types taken for others: see `Selection`."""
     if not gpu_types:
         return trace
-    codes, wishes = pd.factorize(trace.gpu_type)
+    codes, wishes = coded(trace.gpu_type)
     words = [wish.split("|") for wish in wishes]
     _known("GPU type", list(gpu_types), sorted({word for wish in words for word in wish} - {""}), trace)
     taken = [[gpu_types.get(word, word) for word in wish] for wish in words]

@@ -7,16 +7,22 @@ a file never changes a result; shortlex (shorter first, then by text) puts job 9
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from traces.across import Where, check_across, let_go
 from traces.columns import BY_NAME, COLUMNS, Column, shared
 from traces.errors import TraceError, did_you_mean
+from traces.late import Late
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = Late("pandas")
 
 
 @dataclass(frozen=True)
@@ -264,7 +270,7 @@ def _checked(column: Column, values: Any, n: int, at: Where) -> np.ndarray:
 def _as_text(raw: np.ndarray) -> np.ndarray:
     """Return an object array of `str`, always a new one; None and NaN become the empty string."""
     if raw.dtype == object:
-        if pd.api.types.infer_dtype(raw, skipna=False) == "string":
+        if set(map(type, raw)) == {str}:
             return raw.copy()
         text = np.empty(len(raw), dtype=object)
         text[:] = ["" if _blank(v) else str(v) for v in raw]
@@ -282,4 +288,5 @@ def _is_number(value: object) -> bool:
 
 
 def _blank(value: object) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
+    no_value = getattr(sys.modules.get("pandas"), "NA", None)  # who has it has imported pandas
+    return value is None or value is no_value or (isinstance(value, float) and np.isnan(value))

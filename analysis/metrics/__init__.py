@@ -9,12 +9,11 @@ exports is what `docs/metrics.md` names; all else is in `analysis.metrics`, a su
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
-from analysis.metrics.breakdown import by_group, by_type, free_parts, per_job, times
+from analysis.metrics.breakdown import by_group, by_type, free_parts, per_job, time_columns
 from analysis.metrics.costs import cost_known_usd, cost_usd
 from analysis.metrics.energy import energy_held_kwh, energy_kwh
 from analysis.metrics.fairness import jain_index, rho
@@ -23,6 +22,7 @@ from analysis.metrics.jobtimes import (
     bounded_slowdown,
     censored,
     deadline_met,
+    deadlines_met,
     ends_badly,
     finished,
     in_state,
@@ -34,10 +34,16 @@ from analysis.metrics.jobtimes import (
     weighted_jct_s,
 )
 from analysis.metrics.measures import ALL_LEVELS, MEASURES
-from analysis.metrics.offered import modelled_load, offered_load
+from analysis.metrics.offered import loads, modelled_load
 from analysis.run import Run
 from sim.hardware.gputypes import PRICE_KINDS
 from sim.results.schema import STATES
+from traces.late import Late
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = Late("pandas")
 
 __all__ = [
     "MEASURES",
@@ -118,13 +124,13 @@ def measures(run: Run, n: str = "mean") -> dict[str, float | int | None]:
     return {name: found[name] for name in MEASURES}
 
 
-def _of_jobs(run: Run, job: pd.DataFrame) -> dict[str, float | int | None]:
+def _of_jobs(run: Run, job: Mapping[str, Any] | pd.DataFrame) -> dict[str, float | int | None]:
     """How many jobs ended how, and their times."""
-    met, late, reason = job["deadline_met"].dropna(), lateness_s(run), end_reasons(run)
+    met, late, reason = deadlines_met(run), lateness_s(run), end_reasons(run)
     return {
         "jobs": int(run.counted.sum()),
         "jobs_cut": int((run.asked & run.cut).sum()),
-        "jobs_finished": int(job["finished"].sum()),
+        "jobs_finished": int(finished(run).sum()),
         **{f"jobs_{name}": int(in_state(run, name).sum()) for name in STATES},
         "jobs_censored": int(censored(run).sum()),
         **_quantiles("jct_{}_s", job["jct_s"], ALL_LEVELS),
@@ -147,7 +153,7 @@ def _of_jobs(run: Run, job: pd.DataFrame) -> dict[str, float | int | None]:
 def _of_gpus(run: Run, job: pd.DataFrame) -> dict[str, float | int | None]:
     """GPU time: there, held, free and of no use, wasted, asked for."""
     held, capacity = float(held_gpu_s(run).sum()), float(capacity_gpu_s(run).sum())
-    wasted, load = wasted_gpu_s(run), offered_load(run).to_dict("index")["all"]
+    wasted, load = wasted_gpu_s(run), loads(run)["all"]
     waste = wasted["overhead"] + wasted["lost"]
     return {
         "window_s": run.window_s[1] - run.window_s[0],
@@ -210,9 +216,9 @@ def _mean(values: Any, of: Callable[[np.ndarray], Any] = np.mean) -> float | Non
     return float(of(known)) if len(known) else None
 
 
-def _quantiles(name: str, values: pd.Series, levels: str) -> Mapping[str, float | None]:
+def _quantiles(name: str, values: Any, levels: str) -> Mapping[str, float | None]:
     """Mean and percentiles (p50, …, p999) of the values that are there, under `name` with the level put in."""
-    known = values.to_numpy()
+    known = np.asarray(values)
     known = known[~np.isnan(known)]
     wanted = levels.split()
     if not len(known):
@@ -228,7 +234,7 @@ def summary(run: Run) -> dict[str, Any]:
     jct_mean_s, jct_p50_s, jct_p99_s, queue_mean_s; makespan_s, cost_usd, preemptions); utilisation (all, by GPU type);
     gpu_hours (held, all types); wall_s and peak_mib of the simulator itself; run_dir.
     """
-    of_jobs = _of_jobs(run, times(run))
+    of_jobs = _of_jobs(run, time_columns(run))
     return {
         **{name: of_jobs[name] for name in SUMMARY},
         "utilisation": utilisation(run),

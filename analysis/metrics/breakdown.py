@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from analysis.metrics.costs import cost_by_type_usd, price_usd_per_gpu_h
 from analysis.metrics.energy import J_PER_KWH, energy_by_type_kwh
@@ -35,6 +34,12 @@ from analysis.metrics.occupancy import fragmented_gpu_s, free_gpu_s, partly_free
 from analysis.metrics.offered import offered_load
 from analysis.metrics.once import per_run
 from analysis.run import Run
+from traces.late import Late
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = Late("pandas")
 
 PER_JOB = (
     "jct_s", "queue_s", "slowdown", "bounded_slowdown", "rho", "gpu_s", "wasted_gpu_s", "cost_usd", "energy_kwh",
@@ -80,15 +85,14 @@ def _per_job(run: Run, n: str) -> pd.DataFrame:
 
 def times(run: Run) -> pd.DataFrame:
     """Of the columns of `per_job` those of times and how jobs ended, which take little to work out."""
-    columns = {
-        "jct_s": jct_s(run),
-        "queue_s": queue_s(run),
-        "slowdown": slowdown(run),
-        "bounded_slowdown": bounded_slowdown(run),
-        "deadline_met": deadline_met(run).array,
-        "finished": finished(run),
-    }
+    columns = {**time_columns(run), "deadline_met": deadline_met(run).array, "finished": finished(run)}
     return pd.DataFrame(columns, index=pd.Index(run.jobs["job_id"], name="job_id"))
+
+
+def time_columns(run: Run) -> dict[str, np.ndarray]:
+    """The columns of `times` that are times."""
+    return {"jct_s": jct_s(run), "queue_s": queue_s(run), "slowdown": slowdown(run),
+            "bounded_slowdown": bounded_slowdown(run)}
 
 
 def by_type(run: Run) -> pd.DataFrame:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from analysis.run import Run
+from traces.late import Late
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = Late("pandas")
 
 
 def segment_gpus(run: Run) -> np.ndarray:
@@ -40,15 +47,15 @@ def capacity_gpu_s(run: Run) -> np.ndarray:
     maintenance while their node is up are not there; those that are drained are.
     """
     begin, end = run.window_s
-    lost, out = (_away_s(run, times) for times in (run.outages, run.gpus_out))
+    lost, out = (_away_s(run, times) for times in (run.outage_columns, run.gpus_out_columns))
     offered: np.ndarray = run.column("nodes", "gpus") * (end - begin - lost) - out
     return offered
 
 
-def _away_s(run: Run, times: pd.DataFrame) -> np.ndarray:
+def _away_s(run: Run, times: Mapping[str, np.ndarray]) -> np.ndarray:
     """Time between down_s and up_s within the window, summed by node."""
-    away = np.clip(times["up_s"].to_numpy(), *run.window_s) - np.clip(times["down_s"].to_numpy(), *run.window_s)
-    total: np.ndarray = np.bincount(times["node"].to_numpy(np.int64), weights=away, minlength=len(run.node_type))
+    away = np.clip(times["up_s"], *run.window_s) - np.clip(times["down_s"], *run.window_s)
+    total: np.ndarray = np.bincount(times["node"], weights=away, minlength=len(run.node_type))
     return total
 
 

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.run import FINISHED, Run
+from traces.arrow import as_numpy, column, word
+from traces.late import Late
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = Late("pandas")
 
 SLOWDOWN_BOUND_S = 10.0
 
@@ -44,7 +49,7 @@ def whole_life(run: Run) -> Run:
 
 def in_state(run: Run, *states: str) -> np.ndarray:
     """bool [jobs]: the job counts and stands so at the end of the run (words of `sim.results.schema.STATES`)."""
-    found: np.ndarray = pc.is_in(run.tables["jobs"]["state"], pa.array(states)).to_numpy() & run.counted
+    found: np.ndarray = as_numpy(pc.is_in(run.tables["jobs"]["state"], column(states))) & run.counted
     return found
 
 
@@ -145,7 +150,7 @@ def censored(run: Run) -> np.ndarray:
 
 def unfinished(run: Run) -> np.ndarray:
     """bool [jobs]: submitted in the window and unfinished, whether or not the log shows all of it."""
-    found: np.ndarray = pc.equal(run.tables["jobs"]["state"], "unfinished").to_numpy() & run.asked
+    found: np.ndarray = as_numpy(pc.equal(run.tables["jobs"]["state"], word("unfinished"))) & run.asked
     return found
 
 
@@ -159,14 +164,14 @@ def ends_badly(run: Run) -> np.ndarray:
     """bool [jobs]: the job ends as killed or failed, by the end of the whole run; whether or not it counts."""
     whole, rows = run.life or (run, slice(None))
     state = whole.tables["jobs"]["state"]
-    bad: np.ndarray = pc.is_in(state, pa.array(("killed", "failed"))).to_numpy()[rows]
+    bad: np.ndarray = as_numpy(pc.is_in(state, column(("killed", "failed"))))[rows]
     return bad
 
 
 @of_life
 def preempted(run: Run) -> np.ndarray:
     """int64 [jobs]: how often each job was put back into the queue."""
-    stopped = pc.equal(run.tables["segments"]["end_reason"], "preempted").to_numpy()
+    stopped = as_numpy(pc.equal(run.tables["segments"]["end_reason"], word("preempted")))
     return of_jobs(run, stopped.astype(float)).astype(np.int64)
 
 
@@ -177,12 +182,24 @@ def deadline_met(run: Run) -> pd.Series:
     the same work was replayed). It missed it if it was turned away, or is unfinished past it. Null where there is
     no deadline, the job does not count, or the run or its window ends before the deadline of an unfinished job.
     """
+    met, known = _met(run)
+    found = pd.array(met, dtype="boolean")
+    found[~known] = pd.NA
+    return pd.Series(found)
+
+
+def deadlines_met(run: Run) -> np.ndarray:
+    """bool, whether each deadline was met of which that is known (`deadline_met`)."""
+    met, known = _met(run)
+    kept: np.ndarray = met[known]
+    return kept
+
+
+def _met(run: Run) -> tuple[np.ndarray, np.ndarray]:
     deadline = run.column("jobs", "deadline_s")
     missed = run.turned_away | (in_state(run, "unfinished") & (deadline < whole_life(run).window_s[1]))
     known = ~np.isnan(deadline) & (finished(run) | missed) & run.counted
-    met = pd.array(np.where(known, lateness_s(run) <= 0, False), dtype="boolean")
-    met[~known] = pd.NA
-    return pd.Series(met)
+    return np.where(known, lateness_s(run) <= 0, False), known
 
 
 def weighted_jct_s(run: Run) -> float | None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
-import pandas as pd
+import pyarrow.compute as pc
 
 from analysis.metrics.jobtimes import gpus_asked, of_jobs, unfinished, whole_life
 from analysis.run import Run, wishes
+from traces.arrow import as_numpy, word
+from traces.late import Late
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = Late("pandas")
 
 
 def offered_load(run: Run) -> pd.DataFrame:
@@ -35,9 +44,16 @@ def offered_load(run: Run) -> pd.DataFrame:
     run or measuring window that stops within `window_s` is judged at its end, unless it follows its jobs. The demand of
     jobs that may run on several types goes to those types so that the highest demand a GPU becomes as low as possible.
     """
+    found = loads(run)
+    return pd.DataFrame(list(found.values()), index=pd.Index(list(found), name="gpu_type"), dtype=object)
+
+
+def loads(run: Run) -> dict[str, dict[str, Any]]:
+    """The rows of `offered_load` by name."""
     drained, until_s = not unfinished(run).any(), whole_life(run).window_s[1]
     run = run if run.life is None else run.life[0]  # work lost later stands until then: a window has it cut away
-    counts = ((run.jobs["state"] != "rejected") & (run.jobs["submit_s"] <= until_s)).to_numpy() & run.asked
+    rejected = as_numpy(pc.equal(run.tables["jobs"]["state"], word("rejected")))
+    counts = ~rejected & (run.column("jobs", "submit_s") <= until_s) & run.asked
     gpus = gpus_asked(run)[counts]
     submit, duration = run.column("jobs", "submit_s")[counts], run.column("jobs", "duration_s")[counts]
     codes, allowed = wishes(run)
@@ -46,7 +62,7 @@ def offered_load(run: Run) -> pd.DataFrame:
     asked = np.bincount(codes, weights=gpus, minlength=len(allowed))
     there = np.bincount(run.node_type, weights=run.column("nodes", "gpus"), minlength=len(run.types))
     share = _least_load(allowed, demand, there)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for kind in range(len(run.types) + 1):
         part = np.ones(len(allowed)) if kind == 0 else share[:, kind - 1]
         total, want = float(part @ demand), float(part @ asked)
@@ -71,7 +87,7 @@ def offered_load(run: Run) -> pd.DataFrame:
                 "drain_s": max(0.0, last - stop) if drained else None,
             }
         )
-    return pd.DataFrame(rows, index=pd.Index(("all", *run.types), name="gpu_type"), dtype=object)
+    return dict(zip(("all", *run.types), rows, strict=True))
 
 
 def _least_load(allowed: np.ndarray, demand: np.ndarray, there: np.ndarray) -> np.ndarray:
@@ -136,7 +152,7 @@ def modelled_load(run: Run) -> float | None:
     was made before `run.json` had it.
     """
     worth = run.info.get("work", {}).get("worth_gpus")
-    load = offered_load(run).loc["all"]
+    load = loads(run)["all"]
     if not worth or load["span_load"] is None:
         return None
     return float(load["span_load"] * load["gpus"] / worth)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sim.results.schema import BACK, DRAINED, OUT
+from traces.arrow import as_numpy, column
 from traces.errors import HetsimError, did_you_mean
+from traces.late import Late
+from traces.words import coded
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = Late("pandas")
 
 FINISHED = ("done", "killed", "failed")
 """States of jobs that ran to their recorded end."""
@@ -131,7 +138,7 @@ class Run:
     @cached_property
     def turned_away(self) -> np.ndarray:
         """bool [jobs]: left without having run."""
-        return pc.is_in(self.tables["jobs"]["state"], pa.array(TURNED_AWAY)).to_numpy()  # type: ignore[no-any-return]
+        return as_numpy(pc.is_in(self.tables["jobs"]["state"], column(TURNED_AWAY)))
 
     @cached_property
     def types(self) -> tuple[str, ...]:
@@ -163,15 +170,14 @@ class Run:
 
     def column(self, table: str, name: str) -> np.ndarray:
         """One flat column as a NumPy array (null numbers become NaN)."""
-        values: np.ndarray = self.tables[table][name].to_numpy()
-        return values
+        return as_numpy(self.tables[table][name])
 
     @cached_property
     def segment_job(self) -> np.ndarray:
         """int64 [segments]: row of the jobs table that each segment belongs to, -1 where there is none."""
         index = pc.index_in(self.tables["segments"]["job_id"], self.tables["jobs"]["job_id"].combine_chunks())
-        rows: np.ndarray = pc.fill_null(index, -1).to_numpy().astype(np.int64)
-        return rows
+        rows = as_numpy(index)  # NaN: there is none
+        return np.where(np.isnan(rows), -1, rows).astype(np.int64)
 
     @cached_property
     def held(self) -> Held:
@@ -183,6 +189,11 @@ class Run:
     @cached_property
     def outages(self) -> pd.DataFrame:
         """Times at which nodes were out of service: node, down_s, up_s (infinite if it never came back)."""
+        return pd.DataFrame(self.outage_columns)
+
+    @cached_property
+    def outage_columns(self) -> dict[str, np.ndarray]:
+        """The columns of `outages`."""
         down_node, down = explode(self.tables["nodes"]["down_s"])
         up_node, up = explode(self.tables["nodes"]["up_s"])
         # The k-th return of a node ends its k-th outage; both are in the order of nodes.
@@ -191,7 +202,7 @@ class Run:
         back = np.full(len(down_node), np.inf)
         back[place < after] = up[place[place < after]]
         back[np.isnan(back)] = np.inf
-        return pd.DataFrame({"node": down_node, "down_s": down, "up_s": back})
+        return {"node": down_node, "down_s": down, "up_s": back}
 
     @cached_property
     def maintenance(self) -> pd.DataFrame:
@@ -199,6 +210,10 @@ class Run:
 
         In the order of GPUs, then of time.
         """
+        return pd.DataFrame(self._maintenance)
+
+    @cached_property
+    def _maintenance(self) -> dict[str, np.ndarray]:
         node, gpu = explode(self.tables["nodes"]["maintenance_gpu"])
         (_, what), (_, time_s) = (explode(self.tables["nodes"][name]) for name in ("maintenance", "maintenance_s"))
         order = np.argsort(gpu, kind="stable")
@@ -209,7 +224,7 @@ class Run:
         for name, word in (("drain_s", DRAINED), ("out_s", OUT), ("back_s", BACK)):
             times[name] = np.full(count, np.inf)
             times[name][number[what == word]] = time_s[what == word]
-        return pd.DataFrame({"node": node[begins], "gpu": gpu[begins], **times})
+        return {"node": node[begins], "gpu": gpu[begins], **times}
 
     @cached_property
     def gpus_out(self) -> pd.DataFrame:
@@ -217,25 +232,34 @@ class Run:
 
         With `outages`, all times at which GPUs were out of service, none of them twice.
         """
+        return pd.DataFrame(self.gpus_out_columns)
+
+    @cached_property
+    def gpus_out_columns(self) -> dict[str, np.ndarray]:
+        """The columns of `gpus_out`."""
         down: dict[int, list[tuple[float, float]]] = {}
-        for node, down_s, up_s in self.outages.itertuples(index=False):
+        for node, down_s, up_s in _rows(self.outage_columns):
             down.setdefault(node, []).append((down_s, up_s))
         rows = []
-        for node, gpu, _, out_s, back_s in self.maintenance.itertuples(index=False):
+        for node, gpu, _, out_s, back_s in _rows(self._maintenance):
             for down_s, up_s in down.get(node, ()):
                 if min(back_s, down_s) > out_s:
                     rows.append((node, gpu, out_s, min(back_s, down_s)))
                 out_s = max(out_s, up_s)
             if back_s > out_s:
                 rows.append((node, gpu, out_s, back_s))
-        frame = pd.DataFrame(rows, columns=["node", "gpu", "down_s", "up_s"])
-        return frame.astype({"node": np.int64, "gpu": np.int64, "down_s": np.float64, "up_s": np.float64})
+        kinds = {"node": np.int64, "gpu": np.int64, "down_s": np.float64, "up_s": np.float64}
+        return {name: np.array([row[i] for row in rows], dtype=kind) for i, (name, kind) in enumerate(kinds.items())}
+
+
+def _rows(columns: Mapping[str, np.ndarray]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(values.tolist() for values in columns.values()), strict=True)
 
 
 def cut_at(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """bool [jobs]: cut off at the begin of the log, and at its end (column `cut`; null in older runs: none is)."""
     word = run.tables["jobs"]["cut"]
-    begin, end = (pc.fill_null(pc.is_in(word, pa.array(words)), False).to_numpy()
+    begin, end = (as_numpy(pc.is_in(word, column(words)))
                   for words in (("before", "both"), ("after", "both")))
     return begin, end
 
@@ -244,7 +268,7 @@ def explode(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     """Flatten a list column: int64 row of each element, and the elements (null lists have none)."""
     whole = column.combine_chunks()
     row, value = pc.list_parent_indices(whole), pc.list_flatten(whole)
-    return row.to_numpy().astype(np.int64), value.to_numpy(zero_copy_only=False)
+    return as_numpy(row).astype(np.int64), as_numpy(value)
 
 
 def wishes(run: Run) -> tuple[np.ndarray, np.ndarray]:
@@ -252,10 +276,10 @@ def wishes(run: Run) -> tuple[np.ndarray, np.ndarray]:
 
     A wish is the text of `gpu_type`: names in any case, joined by '|'; empty allows every type.
     """
-    codes, texts = pd.factorize(run.jobs["gpu_type"].fillna(""))
+    codes, texts = coded(np.array([text or "" for text in run.column("jobs", "gpu_type").tolist()], dtype=object))
     names = [{name.strip().lower() for name in text.split("|")} for text in texts]
     rows = [[wish == {""} or kind.lower() in wish for kind in run.types] for wish in names]
-    return codes.astype(np.int64), np.array(rows, dtype=bool).reshape(len(rows), len(run.types))
+    return codes, np.array(rows, dtype=bool).reshape(len(rows), len(run.types))
 
 
 def labels(runs: Sequence[Run]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from sim.api import Jobs, Policy, PolicyError, View
 from sim.cluster.spec import ClusterSpec, Ledger
@@ -16,6 +15,7 @@ from sim.workload.progress import Truth
 from traces.columns import BY_NAME
 from traces.errors import did_you_mean
 from traces.trace import Trace
+from traces.words import coded
 
 AS_SUBMITTED = (
     "user", "group", "recurrence", "deadline_s", "priority", "cpus", "memory_gib", "min_gpus", "max_gpus", "model",
@@ -90,7 +90,7 @@ def make_view(
 
 def virtual_clusters(trace: Trace) -> tuple[tuple[str, ...], np.ndarray]:
     """Names of the virtual clusters, sorted, and int32 [jobs], the index of each job's."""
-    vc, names = pd.factorize(trace.vc, sort=True)
+    vc, names = coded(trace.vc, sort=True)
     return tuple(names.tolist()), vc.astype(np.int32)
 
 

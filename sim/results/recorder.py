@@ -17,6 +17,7 @@ from sim.api import Plan
 from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import PRICE_KINDS
 from sim.results import schema
+from traces.arrow import column
 from traces.errors import HetsimError
 from traces.leftovers import beside, clear
 from traces.outfile import followed, make_folders, written_folder
@@ -87,8 +88,8 @@ class Recorder:
         """Many segments at once. `times`: begin, end, overhead, rate, work done and lost; `ids`: their GPUs, one after
         another, up to `ids_end` each."""
         columns = self._begin, self._end, self._overhead, self._rate, self._done, self._lost
-        for column, values in zip(columns, times, strict=True):
-            column.frombytes(values.tobytes())
+        for grown, values in zip(columns, times, strict=True):
+            grown.frombytes(values.tobytes())
         self._row.frombytes(rows.tobytes())
         self._milli.frombytes(milli.tobytes())
         self._reason.frombytes(reasons.tobytes())
@@ -120,16 +121,18 @@ class Recorder:
         pair, slots = np.unique(segment * np.int64(cluster.num_nodes) + node, return_counts=True)
         owner = pair // cluster.num_nodes
         node_starts = np.searchsorted(owner, np.arange(len(row) + 1)).astype(np.int32)
-        reasons = pa.DictionaryArray.from_arrays(np.asarray(self._reason, dtype=np.int32), list(schema.END_REASONS))
+        reasons = pa.DictionaryArray.from_arrays(
+            column(np.asarray(self._reason, dtype=np.int32)), column(schema.END_REASONS))
         return _table(
             schema.SEGMENTS,
             {
-                "job_id": pa.array(trace.job_id, pa.string()).take(pa.array(row)),
+                "job_id": column(trace.job_id, pa.string()).take(column(row)),
                 "begin_s": self._begin,
                 "end_s": self._end,
-                "nodes": pa.ListArray.from_arrays(node_starts, pa.array((pair % cluster.num_nodes).astype(np.int32))),
-                "gpus": pa.ListArray.from_arrays(node_starts, pa.array(slots * milli[owner] / 1000.0)),
-                "gpu_ids": pa.ListArray.from_arrays(starts.astype(np.int32), pa.array(ids)),
+                "nodes": pa.ListArray.from_arrays(
+                    column(node_starts), column((pair % cluster.num_nodes).astype(np.int32))),
+                "gpus": pa.ListArray.from_arrays(column(node_starts), column(slots * milli[owner] / 1000.0)),
+                "gpu_ids": pa.ListArray.from_arrays(column(starts.astype(np.int32)), column(ids)),
                 "gpu_milli": milli,
                 "overhead_s": self._overhead,
                 "rate": self._rate,
@@ -146,9 +149,9 @@ class Recorder:
         at = np.fromiter(self._terms, dtype=np.int64, count=len(self._terms))
         said = np.array(list(self._terms.values()), dtype=np.float64).reshape(-1, len(names))
         for i, name in enumerate(names):
-            column = np.full(len(self._row), np.nan)
-            column[at] = np.where((said[:, i] == 0) & (i < 2), np.nan, said[:, i])  # no batch, no cap
-            found[name] = pa.array(column, pa.float64(), from_pandas=True).cast(schema.SEGMENTS.field(name).type)
+            values = np.full(len(self._row), np.nan)
+            values[at] = np.where((said[:, i] == 0) & (i < 2), np.nan, said[:, i])  # no batch, no cap
+            found[name] = column(values, schema.SEGMENTS.field(name).type, nan_is_null=True)
         return found
 
     def decisions_table(self) -> pa.Table:
@@ -192,7 +195,7 @@ class Recorder:
             for number, stage in enumerate(plan.stages)
             for k, part in enumerate(stage.all_parts)
         ]
-        return pa.Table.from_pylist(rows, schema=schema.PLANS)
+        return _table(schema.PLANS, {name: [row[name] for row in rows] for name in schema.PLANS.names})
 
 
 def _known(value: float) -> float | None:
@@ -204,9 +207,7 @@ def _table(kind: pa.Schema, columns: dict[str, Any]) -> pa.Table:
     arrays = []
     for f in kind:
         values = columns[f.name]
-        if isinstance(values, array):
-            values = np.asarray(values)
-        arrays.append(values if isinstance(values, pa.Array) else pa.array(values, f.type))
+        arrays.append(values if isinstance(values, pa.Array) else column(values, f.type))
     return pa.Table.from_arrays(arrays, schema=kind)
 
 
@@ -223,7 +224,7 @@ def jobs_table(
         schema.JOBS,
         {
             **{
-                name: pa.array(getattr(trace, name), schema.JOBS.field(name).type)
+                name: column(getattr(trace, name), schema.JOBS.field(name).type)
                 for name in (
                     "job_id",
                     "user",
@@ -238,12 +239,12 @@ def jobs_table(
                     "cut",
                 )
             },
-            "deadline_s": pa.array(trace.deadline_s, pa.float64(), from_pandas=True),
+            "deadline_s": column(trace.deadline_s, nan_is_null=True),
             "priority": trace.priority,
             **{name: getattr(trace, name) for name in ("min_batch_size", "max_batch_size", "min_gpus", "max_gpus")},
-            "first_start_s": pa.array(first_start_s, pa.float64(), from_pandas=True),
-            "end_s": pa.array(end_s, pa.float64(), from_pandas=True),
-            "work_total": pa.array(work_total, pa.float64(), from_pandas=True),
+            "first_start_s": column(first_start_s, nan_is_null=True),
+            "end_s": column(end_s, nan_is_null=True),
+            "work_total": column(work_total, nan_is_null=True),
             "state": state,
             "reason": reason,
         },

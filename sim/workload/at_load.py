@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import pandas as pd
 
 from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import GpuType
@@ -30,6 +29,7 @@ from traces.synthetic.generate import GENERATORS
 from traces.synthetic.month import MONTH_WEEKS, month
 from traces.synthetic.pool import Logs, Pool
 from traces.trace import Trace
+from traces.words import coded
 
 DEFAULT_JOBS = 5_000
 """The most jobs of a generated trace where no number is asked for, and those of one whose arrivals are stretched."""
@@ -183,7 +183,7 @@ def worth_by_job(trace: Trace, cluster: ClusterSpec, performance: Performance, r
     its memory does not fit); NaN where the reference type cannot. Without it a load of 0.7 on a cluster of old GPUs
     would be an overload that no number shows.
     """
-    model, models = pd.factorize(trace.model)
+    model, models = coded(trace.model)
     kind, kinds = alike(model, trace.batch_size, trace.num_gpus)
     return _worth([(models[m], batch, gang) for m, batch, gang in kinds], cluster, performance, reference)[kind]
 
@@ -227,8 +227,8 @@ def alike(*columns: np.ndarray) -> tuple[np.ndarray, list[list[int]]]:
     alike in each of some columns of whole numbers."""
     kind = np.zeros(len(columns[0]), dtype=np.int64)
     for values in columns:
-        number, words = pd.factorize(values)
-        kind, _ = pd.factorize(kind * len(words) + number)
+        number, words = coded(values)
+        kind, _ = coded(kind * len(words) + number)
     first = np.unique(kind, return_index=True)[1]
     return kind, np.column_stack([values[first] for values in columns]).tolist()
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from sim.cli import app, asked
 from tests.cli.test_processes import JOBS, python
 
 LATE = ("scipy.optimize", "scipy.stats", "scipy.sparse", "scipy.interpolate", "matplotlib", "networkx", "sklearn",
@@ -14,6 +15,11 @@ COMPILING = ("numba.np.arraymath", "numba.np.npyimpl", "scipy.linalg")
 """What Numba reads in before it compiles; kernels that were kept need none of it."""
 ARRAYS = ("numpy", "pandas", "pyarrow", "numba", "simpy", "scipy", "sim.performance", "sim.engine")
 REPLAY = ["run", "--trace", "jobs.csv", "--cluster", "v100:2", "--out", "out", "--force"]
+PHILLY = """timestamp,duration,num_gpus,gpu_time,cluster
+2017-10-03 00:00:10,600,1,600,b
+2017-10-03 00:00:10,600,1,600,b
+2017-10-03 00:01:00,90,2,180,a
+"""
 ASK = """
 import json, sys
 from sim.__main__ import main
@@ -26,16 +32,46 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
+def test_at_the_end_python_looks_through_nothing(tmp_path):
+    ends = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 1000, len(gc.get_objects())))"
+    done = python("-c", f"{ends}; import sys; sys.argv[1:] = ['--version']; from sim.__main__ import main; main()",
+                  cwd=tmp_path)
+    frozen, left = done.stdout.splitlines()[-1].split()
+    assert (done.returncode, frozen) == (0, "True"), done.stderr
+    assert int(left) < 100
+
+
+@pytest.mark.parametrize(("words", "commands", "groups"), [
+    (["run", "--jobs", "3"], ["run"], []), (["policies"], ["list_policies"], []),
+    (["trace", "check", "x"], [], ["trace"]),
+])  # fmt: skip
+def test_of_the_command_line_only_what_is_asked_for_is_made(words, commands, groups):
+    part = asked(words)
+    assert [one.callback.__name__ for one in part.registered_commands] == commands
+    assert [one.name for one in part.registered_groups] == groups
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["--help", "run"], ["rum"], ["--version"], [""]])
+def test_words_that_begin_with_no_command_get_all_of_them(words):
+    assert asked(words) is app
+    assert len(app.registered_commands) > 10
+
+
 @pytest.mark.parametrize(("command", "late"), [
     (["--help"], (*ARRAYS, *LATE)),
     (["run", "--help"], (*ARRAYS, *LATE)),
     (["--version"], (*ARRAYS, *LATE)),
     (["perf", "resnet50"], ("pandas", "pyarrow", "simpy", "analysis", *COMPILING, *LATE)),
-    ([*REPLAY, "--policy", "fifo"], (*COMPILING, *LATE)),
-    ([*REPLAY, "--policy", "srsf"], (*COMPILING, *LATE)),
+    ([*REPLAY, "--policy", "fifo"], ("pandas", *COMPILING, *LATE)),
+    ([*REPLAY, "--policy", "srsf"], ("pandas", *COMPILING, *LATE)),
+    (["run", "--trace", "philly.csv", "--out", "out", "--force", "--policy", "las", "--work", "recorded", "--set",
+      "engine.mtbf_h=0.01"], ("pandas", *COMPILING, *LATE)),
+    (["run", "--trace", "philly", "--jobs", "20", "--cluster", "v100:8x8", "--work", "recorded", "--policy", "fifo",
+      "--out", "out", "--force"], ("pandas", *COMPILING, *LATE)),
 ])  # fmt: skip
 def test_what_a_command_does_not_need_it_does_not_import(tmp_path, command, late):
     (tmp_path / "jobs.csv").write_text(JOBS)
+    (tmp_path / "philly.csv").write_text(PHILLY)
     for _ in range(2 if COMPILING[0] in late else 1):  # the first may compile
         done = python("-c", ASK, json.dumps(command), cwd=tmp_path)
         assert done.returncode == 0, done.stderr

@@ -62,6 +62,11 @@ def fake(monkeypatch, seconds):
     return calls
 
 
+def test_a_command_may_keep_what_python_compiles(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert measured([sys.executable, "-c", "import sys; print(sys.dont_write_bytecode)"], tmp_path).out == "False\n"
+
+
 def test_medians_without_the_first_round_sides_in_turns_and_ratios(monkeypatch, tmp_path):
     (tmp_path / "sim").mkdir()
     (tmp_path / "sim" / "__main__.py").touch()

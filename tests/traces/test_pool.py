@@ -39,8 +39,9 @@ def test_a_pool_holds_the_jobs_of_the_month_in_their_order(name, weeks, layers, 
 def test_logs_that_are_there_already_serve_a_longer_pool():
     logs = Logs("philly", 1, {})
     logs.pool(4, 1)
-    longer = logs.pool(12, 2)
-    assert longer.trace(np.arange(len(longer))).content_hash() == month("philly", 1, {}, 12, 2).content_hash()
+    longer, made = logs.pool(12, 2), month("philly", 1, {}, 12, 2)
+    assert longer.trace(np.arange(len(longer))).content_hash() == made.content_hash()
+    np.testing.assert_array_equal(longer.crowd.key, hashes(made.job_id, 1))
 
 
 def test_a_pool_of_too_many_jobs_is_refused_before_any_is_made():

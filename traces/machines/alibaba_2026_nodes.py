@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from traces.errors import TraceError
+from traces.late import Late
 from traces.machines.capacity import About, Capacity, MachineReader, Machines
 from traces.readers.alibaba_2026 import NODE_HEADER, PUBLIC
 from traces.reading.parquet_tables import read_parquet
@@ -18,6 +19,11 @@ from traces.reading.reader import Head
 from traces.reading.tally import Tally
 from traces.reading.text import read_bytes, read_table
 from traces.reading.unpack import room_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = Late("pandas")
 
 SERVER_COLUMNS = ("server_id", "cluster_id", "gpu_spec_public", "gpu_count")
 HOURS = "day=*/hour=*/*.parquet"

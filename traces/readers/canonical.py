@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from traces import arrow
 from traces.columns import BY_NAME, REQUIRED
 from traces.errors import HetsimError, TraceError, did_you_mean
 from traces.outfile import refuse_existing, written
@@ -124,7 +125,7 @@ def _read_parquet(path: Path) -> tuple[dict[str, np.ndarray], None]:
                              allowed=BY_NAME[name].allowed, todo="Write it as a number in the unit of its name.")
         try:
             cells = table.column(name).cast(target) if target else table.column(name)
-            columns[name] = (pc.fill_null(cells, "") if target else cells).to_numpy()
+            columns[name] = arrow.as_numpy(pc.fill_null(cells, arrow.word("")) if target else cells)
         except (pa.ArrowException, ValueError) as error:
             raise TraceError("column of another type", where=f"{path}, column {name!r}", got=str(error)[:100],
                              allowed=BY_NAME[name].allowed) from None
@@ -138,7 +139,7 @@ def _read_csv(path: Path) -> tuple[dict[str, np.ndarray], np.ndarray]:
     for name in table.cells:
         column = BY_NAME[name]
         if column.dtype == "text":
-            columns[name] = table.cells[name].to_numpy()
+            columns[name] = arrow.as_numpy(table.cells[name])
         else:
             columns[name] = table.number(name, low=column.low, high=column.high, blank=column.nan_ok,
                                          integer=column.dtype.startswith("int"))
@@ -158,7 +159,7 @@ def _check_names(names: list[str], path: Path) -> None:
 def _write_parquet(trace: Trace, stream: BinaryIO) -> None:
     said = trace.said()
     columns = [BY_NAME[name] for name in said]
-    arrays = [pa.array(said[c.name], pa.string() if c.dtype == "text" else None) for c in columns]
+    arrays = [arrow.column(said[c.name], pa.string() if c.dtype == "text" else None) for c in columns]
     fields = [pa.field(c.name, a.type, metadata={"unit": c.unit, "meaning": c.meaning})
               for c, a in zip(columns, arrays, strict=True)]
     pq.write_table(pa.table(arrays, schema=pa.schema(fields)), stream, compression="zstd")

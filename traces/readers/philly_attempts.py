@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from traces.errors import TraceError
+from traces.late import Late
 from traces.reading.text import read_json
 from traces.reading.times import posix_s
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = Late("pandas")
 
 KEYS = ("status", "vc", "jobid", "attempts", "submitted_time", "user")
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from traces.reading.reader import Reader, choice
 from traces.reading.tally import Tally
 from traces.reading.text import LONGEST_RUN_S, read_table
 from traces.reading.times import posix_s, zone_name
 from traces.trace import Provenance, Trace
+from traces.words import again
 
 HEADER = ("timestamp", "duration", "num_gpus", "cluster")
 
@@ -57,7 +57,7 @@ def read_philly_csv(path: Path, *, tz: str = "naive", duplicates: str = "keep") 
     stamps = table.text("timestamp").tolist()
     times = posix_s(stamps, tz, lambda i: table.where(i, "timestamp"), required=True)
     vc = table.text("cluster")
-    twice = pd.DataFrame({"t": times.posix_s, "d": duration_s, "g": gpus, "vc": vc}).duplicated().to_numpy()
+    twice = again(times.posix_s, duration_s, gpus, vc)
     tally = Tally(table.lines)
     tally.rows(f"exact duplicate rows {'kept' if duplicates == 'keep' else 'dropped'}", twice)
     tally.rows("CPU-only jobs dropped", gpus == 0)

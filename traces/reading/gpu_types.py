@@ -6,7 +6,8 @@ Names that an operator made up to hide a type (G2, GPU-series-1) stand for nothi
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
+
+from traces.words import coded
 
 #: Word of a log (upper case) -> name in the catalogue. A word that is not here stays as it is.
 NAMES: dict[str, str] = {
@@ -29,7 +30,8 @@ def catalogue_names(cells: np.ndarray) -> np.ndarray:
     ndarray
         object[n] of str, alternatives joined by "|" in the order of the log.
     """
-    codes, words = pd.factorize(cells)
+    codes, words = coded(cells)
     names = ["|".join(dict.fromkeys(NAMES.get(w.strip().upper(), w.strip()) for w in cell.split("|") if w.strip()))
              for cell in words]
-    return np.array([*names, ""], dtype=object)[codes]
+    found: np.ndarray = np.array([*names, ""], dtype=object)[codes]
+    return found

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as pa_csv
 
+from traces.arrow import as_numpy, word
 from traces.errors import TraceError, did_you_mean
 from traces.reading.unpack import Unpacked, room_of
 
@@ -56,7 +57,7 @@ class Table:
 
     def text(self, name: str) -> np.ndarray:
         """A column as an object array of `str`, surrounding blanks stripped."""
-        text: np.ndarray = pc.utf8_trim_whitespace(self.cells[name]).to_numpy()
+        text: np.ndarray = as_numpy(pc.utf8_trim_whitespace(self.cells[name]))
         return text
 
     def number(
@@ -83,7 +84,7 @@ class Table:
         if integer:
             wrong |= values != np.floor(values)
         if blank:
-            wrong &= ~pc.equal(text, "").to_numpy()
+            wrong &= ~as_numpy(pc.equal(text, word("")))
         if wrong.any():
             index = int(np.flatnonzero(wrong)[0])
             bounds = f" from {low:g}" + (f" to {high:g}" if np.isfinite(high) else "")
@@ -97,9 +98,9 @@ class Table:
     def _parse(self, name: str, blank: bool) -> tuple[np.ndarray, pa.ChunkedArray]:
         """The cells of a column as floats (NaN: blank or no number), and as stripped text."""
         text = pc.utf8_trim_whitespace(self.cells[name])
-        given = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text) if blank else text
+        given = pc.if_else(pc.equal(text, word("")), pa.nulls(1, pa.string())[0], text) if blank else text
         try:
-            return pc.cast(given, pa.float64()).to_numpy(), text
+            return as_numpy(pc.cast(given, pa.float64())), text
         except pa.ArrowInvalid:  # a cell is no number, or spelled as only Python reads it: "+5"
             cells = text.to_pylist()
             return np.array([float(c) if _NUMBER.fullmatch(c) else np.nan for c in cells]), text

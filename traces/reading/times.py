@@ -6,16 +6,23 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from traces.errors import TraceError
+from traces.late import Late
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = Late("pandas")
 
 FORMAT = "%Y-%m-%d %H:%M:%S"
+PLAIN = "0000-00-00 00:00:00"
 #: Words that logs use for a time that they do not have.
 NO_TIME = (None, "", "None", "null", "NULL")
 #: How the rule of a trace says that its reader took minutes and made seconds of them.
@@ -84,6 +91,8 @@ def posix_s(
         A text is no time in that form, or lies outside 2000..2099.
     """
     region = zone(tz)
+    if region is None and (plain := _plain_s(texts)) is not None:
+        return Times(plain, 0)
     cells = [t if isinstance(t, str) or t is None else "?" for t in texts]
     missing = pd.Series(cells, dtype=object).isin(NO_TIME).to_numpy()
     index = pd.DatetimeIndex(pd.to_datetime(pd.Series(cells, dtype=object), format=FORMAT, errors="coerce"))
@@ -99,6 +108,31 @@ def posix_s(
                          allowed="YYYY-MM-DD HH:MM:SS between the years 2000 and 2099",
                          todo="Check the column order and the unit.")
     return _in_zone(index, region, missing)
+
+
+def _plain_s(texts: Sequence[object]) -> np.ndarray | None:
+    """POSIX seconds of texts of which each is a time of the years that are taken, all its digits written; None where
+    one is not: what it is then, and whether that is allowed, takes longer to say.
+
+    As pandas reads them, which is not imported for that.
+    """
+    if set(map(type, texts)) != {str} or set(map(len, texts)) != {len(PLAIN)}:  # type: ignore[arg-type]
+        return None
+    signs = np.array(texts, dtype=f"U{len(PLAIN)}").view(np.uint32).reshape(len(texts), len(PLAIN))
+    for place, sign in enumerate(PLAIN):
+        column = signs[:, place]
+        if ((column < ord("0")) | (column > ord("9"))).any() if sign == "0" else (column != ord(sign)).any():
+            return None
+    tens, ones = (signs[:, first::3].astype(np.int64) - ord("0") for first in (2, 3))  # YY, MM, DD, hh, mm, ss
+    year, month, day, hour, minute, second = (10 * tens + ones).T
+    year += 100 * (10 * signs[:, 0].astype(np.int64) + signs[:, 1] - 11 * ord("0"))
+    months = 12 * (year - 1970) + month - 1
+    days = months.astype("M8[M]").astype("M8[D]").astype(np.int64) + day - 1
+    wrong = (month < 1) | (month > 12) | (day < 1) | (hour > 23) | (minute > 59) | (second > 59)
+    wrong |= days.astype("M8[D]").astype("M8[M]").astype(np.int64) != months  # the 31st of a month of 30 days
+    seconds = 86_400 * days + 3600 * hour + 60 * minute + second
+    wrong |= (seconds < EARLIEST_S) | (seconds >= LATEST_S)
+    return None if wrong.any() else seconds.astype(np.float64)
 
 
 def any_posix_s(texts: Sequence[str], tz: str, where: Callable[[int], str], form: str = "") -> Times:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
+from traces.late import Late
 from traces.offered_load import demand_gpu_s, loaded_s, offered_load, span_s
 from traces.reading.times import zone
 from traces.study.edges import edges, gpus_in_use
 from traces.trace import Trace
+from traces.words import coded
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = Late("pandas")
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 TOP_SHARES = (0.01, 0.05, 0.1)
@@ -89,9 +95,9 @@ def load_by_type(trace: Trace, gpus_by_type: Mapping[str, int]) -> dict[str, Any
     span = loaded_s(trace)
     asked = np.zeros(len(names))
     without = 0.0
-    demand = pd.Series(demand_gpu_s(trace)).groupby(trace.gpu_type).sum()
-    for wish, gpu_s in demand.items():
-        fits = np.array([allows(str(wish), n) for n in names]) * gpus
+    codes, wishes = coded(trace.gpu_type, sort=True)
+    for wish, gpu_s in zip(wishes.tolist(), np.bincount(codes, demand_gpu_s(trace)).tolist(), strict=True):
+        fits = np.array([allows(wish, n) for n in names]) * gpus
         if fits.sum() > 0:
             asked += gpu_s * fits / fits.sum()
         else:

@@ -6,11 +6,10 @@ they ask for and the hash of their id. As a trace (`traces.synthetic.month`) tho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from traces.columns import BY_NAME
 from traces.digests import digests
@@ -19,6 +18,7 @@ from traces.stretch import Crowd
 from traces.synthetic.generate import about, checked, in_order
 from traces.synthetic.month import further_seed, logs_needed, mark
 from traces.trace import Provenance, Trace
+from traces.words import coded
 
 
 class Packed:
@@ -28,7 +28,7 @@ class Packed:
         self._words: np.ndarray | None = None
         self._dtype = values.dtype
         if values.dtype == object:
-            values, self._words = pd.factorize(values)
+            values, self._words = coded(values)
         elif values.dtype.kind == "f" and np.isfinite(values).all() and (values == np.floor(values)).all() \
                 and np.abs(values).max(initial=0) < 2**31 and not np.signbit(values).any():
             values = values.astype(np.int32)
@@ -48,19 +48,35 @@ class Packed:
 class Log:
     """The jobs of one log that lie in the weeks that are taken, in its order: their numbers are their ids.
 
-    `last`: what is added to a number to make the id.
+    `last`: what is added to a number to make the id; `names`: the numbers of all jobs as text; `key`: hashes of ids
+    (`traces.offered_load.hashes`), of those whose bit is set in `hashed`.
     """
 
     number: np.ndarray
     columns: Mapping[str, Packed]
     key: np.ndarray
+    hashed: np.ndarray
     last: str
+    names: Sequence[str]
+    seed: int
 
     def __len__(self) -> int:
         return len(self.number)
 
     def ids(self, rows: np.ndarray | slice = slice(None)) -> list[str]:
         return [f"{number}{self.last}" for number in self.number[rows].tolist()]
+
+    def keys(self, rows: np.ndarray) -> np.ndarray:
+        """Hashes of some jobs (ascending), each worked out when it is first asked for: a week has few of a log."""
+        new = rows[~self.hashed[rows]]
+        if len(new):
+            number = self.number[new]
+            low, high = int(number[0]), int(number[-1]) + 1
+            names = self.names[low:high] if high - low == len(new) else [self.names[job] for job in number.tolist()]
+            hashes = digests([name + self.last for name in names] if self.last else names, hash_key(self.seed), 8)
+            self.key[new], self.hashed[new] = np.frombuffer(hashes, dtype="<u8"), True
+        keys: np.ndarray = self.key[rows]
+        return keys
 
     def column(self, name: str, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
         """A column of some jobs, its default where the generator has none of that name."""
@@ -113,10 +129,7 @@ class Logs:
         self._generator = checked(name, seed, options)
         self._jobs = self._generator.log_jobs(**options)
         self._made: list[Log] = []
-        self._names = [str(job) for job in range(self._jobs)]
-        # Ids in the order of their length, then of their text, as numbers: a digit more is a place of base 11 more,
-        # and a mark comes after all digits.
-        self._places = np.array([int(f"1{job}", 11) for job in self._names])
+        self._names = list(map(str, range(self._jobs)))
 
     def pool(self, weeks: int, layers: int, keep: float = 1.0) -> Pool:
         """The jobs of `traces.synthetic.month.month`, in the same order.
@@ -130,22 +143,24 @@ class Logs:
         first, begin, end = (week * WEEK_S for week in generator.weeks)
         rounds = logs_needed(self._name, generator, self._jobs, weeks, layers, keep)
         logs = tuple(self._log(number) for number in range(rounds * layers))
-        submit_s, at, before = [], [], 0
+        submit_s, at, keys, before = [], [], [], 0
         for number, log in enumerate(logs):
             moved = (log.columns["submit_s"].at(slice(None)) - begin) % (end - first) + number // layers * (end - first)
-            rows = moved < weeks * WEEK_S
+            rows = np.flatnonzero(moved < weeks * WEEK_S)
+            key = log.keys(rows)
             if keep < 1:
-                rows &= log.key < keep * 2.0**64
+                few = key < keep * 2.0**64
+                rows, key = rows[few], key[few]
             submit_s.append(moved[rows])
-            at.append((before + np.flatnonzero(rows)).astype(np.int32))
+            keys.append(key)
+            at.append((before + rows).astype(np.int32))
             before += len(log)
-        come, where = np.concatenate(submit_s), np.concatenate(at)
-        del submit_s, at
+        come, where, key = np.concatenate(submit_s), np.concatenate(at), np.concatenate(keys)
+        del submit_s, at, keys
         order = self._order(come, where, logs)
-        come, where = come[order], where[order]
+        come, where, key = come[order], where[order], key[order]
         del order
         demand = np.concatenate([_demand_gpu_s(log) for log in logs])[where]
-        key = np.concatenate([log.key for log in logs])[where]
         provenance = about(self._name, len(where), self._seed, self._options, weeks * WEEK_S)
         return Pool(Crowd(come, demand, key), where, logs, provenance)
 
@@ -153,14 +168,13 @@ class Logs:
         """The log of that number, of the weeks that are taken."""
         while len(self._made) <= number:
             index = len(self._made)
-            columns = in_order(self._generator.columns(self._jobs, further_seed(self._seed, index), **self._options))
+            columns = in_order(self._name, self._jobs, further_seed(self._seed, index), self._options)
             first, _, end = (week * WEEK_S for week in self._generator.weeks)
             there = np.flatnonzero((columns["submit_s"] >= first) & (columns["submit_s"] < end)).astype(np.int32)
-            last = mark(index)
-            # They are in the order of submission: what lies in some weeks is one part of them.
-            names = [name + last for name in self._names[there[0] : there[-1] + 1]]
-            key = np.frombuffer(digests(names, hash_key(self._seed), 8), dtype="<u8")
-            self._made.append(Log(there, {name: Packed(values[there]) for name, values in columns.items()}, key, last))
+            self._made.append(Log(
+                there, {name: Packed(values[there]) for name, values in columns.items()},
+                np.empty(len(there), dtype=np.uint64), np.zeros(len(there), dtype=bool), mark(index), self._names,
+                self._seed))
         return self._made[number]
 
     def _order(self, submit_s: np.ndarray, at: np.ndarray, logs: tuple[Log, ...]) -> np.ndarray:
@@ -173,8 +187,21 @@ class Logs:
         log = np.searchsorted(np.cumsum([len(log) for log in logs]), at[rows], side="right")
         scale = np.array([11**len(one.last) for one in logs])
         added = np.array([int(one.last.replace("~", "a") or "0", 11) for one in logs])
-        order[tied] = rows[np.lexsort((self._places[job] * scale[log] + added[log], submit_s[rows]))]
+        order[tied] = rows[np.lexsort((_places(job) * scale[log] + added[log], submit_s[rows]))]
         return order
+
+
+def _places(job: np.ndarray) -> np.ndarray:
+    """Numbers in the order of ids by length, then by text: a digit more is a place of base 11 more, and a mark comes
+    after all digits. The number 207, as 1207 in base 11."""
+    left = job.astype(np.int64)
+    places, unit, more = np.zeros_like(left), np.ones_like(left), np.ones(len(left), dtype=bool)
+    while more.any():
+        places += np.where(more, left % 10 * unit, 0)
+        unit = np.where(more, 11 * unit, unit)
+        left //= 10
+        more = left > 0
+    return places + unit
 
 
 def _demand_gpu_s(log: Log) -> np.ndarray:

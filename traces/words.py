@@ -1,0 +1,73 @@
+"""Columns of words, and rows that were there before: as pandas finds them, without it (it takes long to import)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+DENSE = 4
+"""Whole numbers are looked up in a table where that has at most so many places a row."""
+
+
+def coded(values: np.ndarray, *, sort: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """The number of each row's word, int64, and the words: in the order in which they come, or sorted.
+
+    `values`: texts, or whole numbers.
+
+    Examples
+    --------
+    >>> codes, words = coded(np.array(["b", "a", "b"], dtype=object))
+    >>> codes.tolist(), words.tolist()
+    ([0, 1, 0], ['b', 'a'])
+    """
+    if values.dtype.kind in "iu" and len(values) and values.min() >= 0 and values.max() < DENSE * len(values) + 1024:
+        codes, words = _of_a_table(values)
+    else:
+        row_of = values.tolist()
+        number = {word: index for index, word in enumerate(dict.fromkeys(row_of))}
+        codes = np.fromiter(map(number.__getitem__, row_of), dtype=np.int64, count=len(row_of))
+        words = np.empty(len(number), dtype=values.dtype)
+        words[:] = list(number)
+    if not sort:
+        return codes, words
+    order = np.argsort(words, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place[codes], words[order]
+
+
+def _of_a_table(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    first = np.full(int(values.max()) + 1, -1)
+    first[values[::-1]] = np.arange(len(values))[::-1]  # of the rows of one number the first is written last
+    words = np.flatnonzero(first >= 0)
+    words = words[np.argsort(first[words])]
+    place = np.empty(len(first), dtype=np.int64)
+    place[words] = np.arange(len(words))
+    return place[values], words.astype(values.dtype)
+
+
+def among(values: np.ndarray, words: Collection[Any]) -> np.ndarray:
+    """bool [rows]: whether each value is one of some words."""
+    known = frozenset(words)
+    return np.fromiter(map(known.__contains__, values.tolist()), dtype=bool, count=len(values))
+
+
+def again(first: np.ndarray, *more: np.ndarray) -> np.ndarray:
+    """bool [rows]: whether a row before is equal in all columns.
+
+    None has NaN; the first is of numbers, best of many that differ: only rows that are equal there are looked at.
+    """
+    order, tied = np.argsort(first, kind="stable"), np.zeros(len(first), dtype=bool)
+    same = np.diff(first[order]) == 0
+    tied[1:] = same
+    tied[:-1] |= same
+    rows = np.sort(order[tied])
+    found, seen = np.zeros(len(first), dtype=bool), set()
+    keys = zip(*(column[rows].tolist() for column in (first, *more)), strict=True)
+    for row, key in zip(rows.tolist(), keys, strict=True):
+        if key in seen:
+            found[row] = True
+        seen.add(key)
+    return found
