@@ -54,7 +54,7 @@ def stages_table(answer: Mapping[str, Any], margin: float) -> Table:
     )
     for s in plan["stages"]:
         mixed = len(s["gpus"]) > 1
-        kinds = [f"{g['replicas']} {g['gpu_type']}" + f", {100 * g['share']:.3g} %" * mixed for g in s["gpus"]]
+        kinds = [f"{g['replicas']} {g['gpu_type']}" + f", {sum(g['samples']):,} samples" * mixed for g in s["gpus"]]
         need = "unknown" if s["need_gib"] is None else f"{s['need_gib']:.2f}"
         there = " or ".join(f"{gib:g}" for gib in dict.fromkeys(g["there_gib"] for g in s["gpus"]))
         table.add_row(
@@ -64,8 +64,7 @@ def stages_table(answer: Mapping[str, Any], margin: float) -> Table:
             f"{need} of {there}" + " tight" * tight(plan, margin, s["stage"]),
         )
     if any(len(s["gpus"]) > 1 for s in plan["stages"]):
-        title = "; % of a micro-batch's samples"
-        table.title = f"{table.title}{title}"
+        table.title = f"{table.title}; samples of a micro-batch"
     shares = [(s["stage"], g["replicas"], g["share"]) for s in plan["stages"] for g in s["gpus"]]
     said = uneven(answer["batch_size"], plan["micro_batches"], shares) + [tight_words(margin)] * tight(plan, margin)
     table.caption = "\n".join([*said, _sources(answer)])

@@ -14,6 +14,7 @@ import numpy as np
 from policies.recommend.request.fleet import Fleet, whole
 from policies.recommend.request.recommend_error import RecommendError
 from policies.recommend.request.stage_gpus import counts_of
+from policies.recommend.request.whole_samples import in_whole_samples
 from sim.api import Plan
 from sim.kernels.dominance import first_of_fronts
 from sim.performance import Performance, PerformanceError
@@ -154,9 +155,10 @@ class Request:
     def truth(self, plan: Plan) -> Recommendation | None:
         """What a plan brings by `Performance.plan` on the empty fleet, or None: it does not fit, or needs more GPUs.
 
-        Answers are remembered. A predicted time or memory in the plan is not read.
+        Its parts take whole samples (`in_whole_samples`). Answers are remembered. A predicted time or memory in the
+        plan is not read.
         """
-        plan = replace(plan, iteration_s=math.nan, memory_gib=())
+        plan = replace(in_whole_samples(plan, self.batch_size), iteration_s=math.nan, memory_gib=())
         # A NaN equals nothing, not even as a part of a key.
         key = replace(plan, iteration_s=0.0)
         if key not in self._judged:
@@ -196,7 +198,7 @@ class Request:
 
     def front(self, plans: Iterable[Plan]) -> tuple[Recommendation, ...]:
         """`by_counts` of the plans' truth. Plain plans are judged all at once, and only what is kept is spelt out."""
-        plans = list(plans)
+        plans = [in_whole_samples(plan, self.batch_size) for plan in plans]
         found = self._front_at_once(plans)
         return by_counts(self.judged(plans)) if found is None else found
 
