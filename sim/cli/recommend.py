@@ -224,6 +224,7 @@ def _chosen(
     """The plan, the best on one type beside it, and what the one saves against the other."""
     from policies.recommend.request.objective import is_better, ranked
     from policies.recommend.searching import plain as report
+    from policies.recommend.searching.nofit import lack
 
     by = "time" if asked.objective == "front" else asked.objective
     # A multiple of the best time is one of the best of all plans, whatever is kept.
@@ -232,7 +233,9 @@ def _chosen(
     chosen, is_kept, reason = best, None if asked.keep is None else False, ""
     if asked.keep is not None:
         if not kept:
-            reason = f"{asked.keep} is not kept: no plan on exactly these GPUs was found; this is the best plan instead"
+            lacking = lack(recommendinput.exactly(request, recommendinput.counts_to_keep(asked.keep, request.fleet)))
+            why = f"the model does not fit there, {lacking}" if lacking else "no plan on exactly these GPUs was found"
+            reason = f"{asked.keep} is not kept: {why}; this is the best plan instead"
         else:
             try:
                 chosen, is_kept = ranked(kept, by, limits=limits)[0], True
