@@ -26,6 +26,7 @@ from sim.performance.operator_time import update_time_s
 from sim.performance.running import graph_sums
 from sim.performance.samples import largest_share, too_few
 from sim.performance.stage_sites import StageGpus, places_taken
+from sim.performance.tied import tied_sums_s
 from sim.performance.training import Strategy, gradients_s
 
 Sites = tuple[list[StageGpus], list[tuple], tuple[int, ...]]
@@ -150,6 +151,7 @@ class PlansAtOnce:
         m, name = plan.micro_batches, plan.schedule or self._performance.schedule
         micro, count = self._batch_size / m, len(sites)
         need, sent, fits = [], [], True
+        tied = self._tied_of(plan, sites) if self._graph.tied else [0.0] * count
         for s, (stage, site) in enumerate(zip(plan.stages, sites, strict=True)):
             first, last = stage.first_op, stage.last_op
             held, sends, parts = in_flight(name, s, count, m), 0.0, []
@@ -170,7 +172,7 @@ class PlansAtOnce:
             fits = fits and enough
             need.append(gib)
             sent.append(sends)
-            rows.append((fwd, bwd, self._sum_of(first, last, site), step))
+            rows.append((fwd, bwd, self._sum_of(first, last, site) + tied[s], step))
         return tuple(need), fits, sent
 
     def _borders_of(self, plan: Plan, links: Sequence[tuple], sent: Sequence[float]) -> list[tuple[float, float]]:
@@ -231,6 +233,12 @@ class PlansAtOnce:
             num_bytes = self._performance.value_bytes * graph_sums(self._graph).dense(first, last)
             found = self._sums[key] = gradients_s(num_bytes, site, self._performance.links, Strategy("1f1b"), ())
         return found
+
+    def _tied_of(self, plan: Plan, sites: Sequence[StageGpus]) -> list[float]:
+        """Seconds that each stage waits for sums with others that hold its tables."""
+        spans = [(stage.first_op, stage.last_op) for stage in plan.stages]
+        asked = self._performance
+        return tied_sums_s(self._graph, spans, sites, len(sites), asked.value_bytes, asked.links)
 
     def _sites_of(self, plan: Plan) -> Sites:
         """Where the stages of a plan are, as `stages_on` has it for `in_stage_order`, and what joins them."""

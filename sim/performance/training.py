@@ -12,7 +12,8 @@ After the stage's last backward (or, overlapped, while it runs) the gradients of
 replicas, t groups at once, who share each node's network link; then the optimizer steps. ZeRO 1 and 2 send as much (a
 reduce-scatter and an all-gather), ZeRO 3 half as much again (Rajbhandari et al. 2020, arXiv:1910.02054, section 7);
 each replica steps only its part. What crosses a border is sent once, in parts, by the GPUs of a replica, and gathered
-again by those of the next (Narayanan et al. 2021, arXiv:2104.04473, section 4.1).
+again by those of the next (Narayanan et al. 2021, arXiv:2104.04473, section 4.1). Tables that operators of several
+stages use: `sim.performance.tied`.
 
 A stage of several GPU types has parts; a replica of a part with the share f and r replicas gets ceil(f b / r) samples.
 The stage takes forward, backward and at its step as long as the slowest of its parts does in each. Its gradients are
@@ -59,6 +60,7 @@ from sim.performance.recompute import recompute_s
 from sim.performance.running import Times, graph_sums
 from sim.performance.samples import largest_share, too_few
 from sim.performance.stage_sites import StageGpus, by_node, tensor_group
+from sim.performance.tied import tied_sums_s
 from traces.errors import did_you_mean
 
 EXCHANGES = (*ALGORITHMS, "servers", "async-servers")
@@ -177,6 +179,8 @@ def train(
     _check(how, count)
     job = _Job(graphs, spans, stages, batch_size, how, op_times, links, calibration, optimizer, context_gib)
     fwd, bwd, tensor, reduce, update = np.array([job.stage_s(q) for q in range(count)]).T
+    if model.tied:
+        reduce = reduce + tied_sums_s(model, spans, stages, job.devices, calibration.value_bytes, links)
     there, back = np.zeros((2, count - 1))
     for q in range(count - 1):
         cut, samples = spans[q][1], max(job.sent(q), job.sent(q + 1)) * job.scale

@@ -198,12 +198,13 @@ class Request:
 
     def front(self, plans: Iterable[Plan]) -> tuple[Recommendation, ...]:
         """`by_counts` of the plans' truth. Plain plans are judged all at once, and only what is kept is spelt out."""
-        plans = [in_whole_samples(plan, self.batch_size) for plan in plans]
+        plans = list(plans)
         found = self._front_at_once(plans)
         return by_counts(self.judged(plans)) if found is None else found
 
     def _front_at_once(self, plans: Sequence[Plan]) -> tuple[Recommendation, ...] | None:
         """The same by `PlansAtOnce`; None where one by one is the only way, or has more to say of what is wrong."""
+        plans = [in_whole_samples(plan, self.batch_size) for plan in plans]
         fleet, job = self.fleet, (self.performance, self.model, self.batch_size)
         together = self.once(("at once",), lambda: PlansAtOnce(*job, fleet.spec, fleet.gpus_of_type))
         if not together.serves or not all(map(together.takes, plans)):
