@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.cli import console, graphs, recommendinput, recommendtables, uncertainty
-from sim.cli.options import CLUSTER, HardwareOption, OptimizerOption, OverheadOption
+from sim.cli.options import (
+    CLUSTER,
+    BlockingBothOption,
+    BlockingOption,
+    HardwareOption,
+    OptimizerOption,
+    OverheadOption,
+)
 from sim.cli.recommendinput import Question
 from traces.errors import HetsimError
 
@@ -45,10 +52,13 @@ def recommend(
                                          "[exact,uneven,pipedream,gpipe,piper,search]")] = "",
     list_methods: Annotated[bool, typer.Option("--list-methods", help="List them.")] = False,
     tensor: Annotated[str, typer.Option(help="Degrees of tensor parallelism, by commas.")] = "1",
-    micro_batches: Annotated[str, typer.Option(help="Numbers of micro-batches, by commas.")] = "1,2,4,8,16,32",
+    micro_batches: Annotated[str, typer.Option(help="Numbers of micro-batches, by commas.")
+                             ] = "1,2,3,4,6,8,12,16,24,32",
     schedules: Annotated[str, typer.Option(help="Pipeline schedules, by commas: 1f1b, gpipe, async.")] = "1f1b",
     recompute: Annotated[str, typer.Option(help="Recompute activations: never, maybe or always.")] = "never",
     zero: Annotated[str, typer.Option(help="Stages of ZeRO, by commas.")] = "0",
+    blocking: BlockingOption = False,
+    blocking_both: BlockingBothOption = False,
     mixed: Annotated[bool, typer.Option("--mixed/--no-mixed", help="Several GPU types in one stage.")] = True,
     prices: Annotated[str | None, typer.Option(
         metavar="on-demand, spot or FILE.toml", help="Prices of the catalogue by kind, or your own.  "
@@ -108,7 +118,7 @@ def recommend(
     asked = Question(
         graphs.sized(model, tokens), graph, batch, gpus, cluster, node_gpus, max_gpus, objective, within, budget,
         iterations, keep, methods, tensor, micro_batches, schedules, recompute, zero, mixed, prices, per, seconds,
-        evaluations, seed, calibration, optimizer, overhead_gib, measured,
+        evaluations, seed, calibration, optimizer, overhead_gib, measured, "both" if blocking_both else blocking,
         graphs.Beside(profiled_on, profiled_samples, dim, batch_axis, layers, layers_from),
     )
     doubt = uncertainty.check(uncertain, profile, runs, asked)
@@ -263,6 +273,7 @@ def _described(asked: Question, request: Request, limits: Limits) -> dict[str, A
         "within_s": limits.time_s, "budget_usd_per_iteration": limits.usd, "iterations": asked.iterations,
         "keep": asked.keep, "max_gpus": request.budget, "seed": asked.seed, "per": asked.per,
         "calibration": request.performance.calibration.name, "optimizer": request.performance.optimizer.name,
+        "blocking": request.performance.blocking,
         "gpus": [
             {"gpu_type": gpu.name, "count": n, "node_gpus": size, "memory_gib": gpu.memory_gib,
              "price_usd_per_h": gpu.price_usd_per_h, "price_source": _source(gpu.cite), "rented_gpus": rented}

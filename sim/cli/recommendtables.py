@@ -104,8 +104,9 @@ def _sources(answer: Mapping[str, Any]) -> str:
     else:
         prices += "\npaid for: the GPUs of the plan (whole nodes: --per node)"
     source = answer["plan"]["source"]
+    waits = {False: "", True: "; who sends waits", "both": "; who sends and who gets a message wait"}
     return (f"speed: {said_source(source)}; calibration: {answer['calibration']}"
-            f"{optimizer_said(answer['optimizer'])}\n"
+            f"{optimizer_said(answer['optimizer'])}{waits[answer['blocking']]}\n"
             f"times are of one micro-batch without communication\nprices: {prices}")
 
 

@@ -294,3 +294,38 @@ def test_long_chains_and_max_load_splits_are_methods_by_name(hetsim):
     assert both["plan"]["iteration_s"] == min(one["plan"]["iteration_s"] for one in (alone, exact))
     got = answer(hetsim, "--model", "inception-v3", "-b", 64, "--gpus", "T4:4", "--methods", "maxload")
     assert got["plan"]["gpus"].keys() == {"T4"} and got["plan"]["order"] and len(got["plan"]["stages"]) > 1
+
+
+# -- micro-batches and transfers ---------------------------------------------------------------------------------------
+
+
+def test_micro_batches_that_are_no_powers_of_two_are_planned(hetsim):
+    """36 samples are cut into 12 micro-batches of three: powers of two leave unequal ones, and the larger counts."""
+    about = ("--model", "gpt2-1.5b", "-b", 36, "--gpus", "A100:2,V100:6", *QUICK)
+    usual, powers = answer(hetsim, *about)["plan"], answer(hetsim, *about, "--micro-batches", "1,2,4,8,16,32")["plan"]
+    assert usual["micro_batches"] not in (1, 2, 4, 8, 16, 32)
+    assert usual["iteration_s"] < 0.9 * powers["iteration_s"]
+    assert len(usual["micro_batch_samples"]) == usual["micro_batches"]
+    assert sum(usual["micro_batch_samples"]) == sum(powers["micro_batch_samples"]) == 36
+
+
+def test_every_method_takes_the_micro_batches_that_are_asked_for(hetsim):
+    about = ("--model", "gpt2-1.5b", "-b", 36, "--gpus", "A100:4", "--micro-batches", "6,12", *QUICK)
+    for method in ("exact", "gpipe", "pipedream", "piper"):
+        assert answer(hetsim, *about, "--methods", method)["plan"]["micro_batches"] in (6, 12), method
+
+
+@pytest.mark.parametrize(("option", "waits"), [("--blocking", True), ("--blocking-both", "both")])
+def test_transfers_block_as_in_perf(hetsim, option, waits):
+    """The plan takes as long as `perf` says of the same stages, and longer than where they overlap."""
+    about = ("--model", "gpt2-1.5b", "-b", 16, "--gpus", "V100:8", "--micro-batches", "8", "--no-mixed", *QUICK)
+    got = answer(hetsim, *about, option)
+    assert got["blocking"] == waits
+    plan = got["plan"]
+    assert len(plan["stages"]) > 1
+    stages = [f"{s['gpus'][0]['gpus']}xV100@{s['first_op']}-{s['last_op']}" for s in plan["stages"]]
+    perf = ("perf", "gpt2-1.5b", "-b", 16, "-m", 8, *(word for stage in stages for word in ("-s", stage)), "--json")
+    blocked, free = (json.loads(hetsim(*perf, *more).out)["iteration_s"] for more in ((option,), ()))
+    assert plan["iteration_s"] == pytest.approx(blocked)
+    assert plan["iteration_s"] > free
+    assert "wait" in hetsim("recommend", *about, option).out

@@ -37,12 +37,12 @@ SEVENTY = [0.875e9] * 80
 
 
 @pytest.mark.parametrize("zero", [0, 3])
-def test_thirteen_stages_of_seventy_billion_parameters_lack_what_seven_operators_need(zero):
-    """80 operators on 13 stages are 7 on some of them, 91.3 GiB and the context; 14 stages need 6, 78.2: these fit."""
+def test_seventy_billion_parameters_on_thirteen_gpus_lack_what_seven_operators_need(zero):
+    """80 operators on 12 or 13 stages are 7 on some, 91.3 GiB and the context; on 14 stages 6, 78.2: these fit."""
     request = asked(SEVENTY, {"A100-80": 13}, zero=(zero,))
     near = leanest(request)
     assert near.need_gib == pytest.approx(7 * 0.875e9 * 16 / GIB + CONTEXT_GIB, rel=1e-4)
-    assert len(near.plan.stages) == 13
+    assert len(near.plan.stages) in (12, 13)
     assert "What would help: 14 A100-80" in str(nothing_fits(request))
     assert leanest(asked(SEVENTY, {"A100-80": 14}, zero=(zero,))).need_gib < 80
 
@@ -76,7 +76,7 @@ def test_what_lacks_least_is_what_brute_force_finds(giga, gpus):
     memory = request.performance.stage_memory_gib
     held = [in_flight("1f1b", s, gpus, 1) for s in range(gpus)]
     least = math.inf
-    for p in {1, 2, gpus}:
+    for p in range(1, gpus + 1):
         for inner in combinations(range(1, len(params)), p - 1):
             cuts = [0, *inner, len(params)]
             for replicas in {1, gpus // p}:

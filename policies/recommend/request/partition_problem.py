@@ -70,6 +70,7 @@ class Problem:
     counts : GPUs of each type that there are.
     node_gpus : GPUs on a node of each type.
     budget : GPUs that the plan may use in all.
+    micro_batches : how many an iteration may have.
     """
 
     performance: Performance
@@ -79,6 +80,7 @@ class Problem:
     counts: tuple[int, ...]
     node_gpus: tuple[int, ...]
     budget: int
+    micro_batches: tuple[int, ...] = MICRO_BATCHES
 
     @cached_property
     def unit(self) -> int:
@@ -216,7 +218,7 @@ class Problem:
         """
         fixed, passing, stored = self._memory_gib
         best = (math.inf, 1)
-        for m in MICRO_BATCHES:
+        for m in self.micro_batches:
             for size in self.sizes:
                 samples = self.samples(m, size * self.unit)
                 if samples < 1:

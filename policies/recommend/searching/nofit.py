@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +23,8 @@ from sim.performance.samples import largest_share
 
 MOST_GPUS = 1024
 """GPUs of a type, at most, that are tried as advice."""
+EACH = 16
+"""Stages up to which each number of them is tried."""
 REFINED = 6
 """Pipelines that come nearest to memory, if none fits, which are cut anew at any operator."""
 CLOSE = 1e-3
@@ -84,9 +86,9 @@ def nothing_fits(request: Request, catalogue: Sequence[GpuType] = ()) -> Recomme
 def leanest(request: Request) -> Leanest | None:
     """The plan with the least memory needed / there, of pipelines on each type and on all, cut by memory.
 
-    All stages have as many GPUs; p stages for powers of two and the most there can be. They are cut between coarse
-    layers; where none fits so, those that come nearest, and those with more stages than layers, are cut anew at any
-    operator. None: the space has no plan.
+    All stages have as many GPUs; p stages, for each p up to EACH, powers of two and the most there can be. They are cut
+    between coarse layers; where none fits so, those that come nearest, and those with more stages than layers, are cut
+    anew at any operator. None: the space has no plan.
     """
     layers, fleet = Layers(request), request.fleet
     present = sorted(fleet.present, key=lambda t: -fleet.types[t].memory_gib)
@@ -232,7 +234,9 @@ def _sketches(request: Request, layers: Layers, devices: Devices, style: Style, 
     most = min(len(devices), request.budget)
     stages = min(len(layers.graph), most // ways)
     some = [m for m in request.space.micro_batches if m <= request.batch_size]
-    for p in sorted({min(1 << k, stages) for k in range(stages.bit_length() + 1)} - {0}):
+    # More stages are shorter, but the first ones keep more micro-batches: none of few is left out.
+    few = range(1, min(stages, EACH) + 1)
+    for p in sorted({*few, *(min(1 << k, stages) for k in range(stages.bit_length() + 1))} - {0}):
         for m in sorted({min(some), max(some)}) if some else ():
             # More replicas have fewer samples each, and with ZeRO a smaller share of what they keep.
             for replicas in sorted({1, min(most // (p * ways), request.batch_size // m)} - {0}):
@@ -289,19 +293,19 @@ def _more_gpus(request: Request) -> str | None:
         return f"up to {most} of these GPUs"
     ways = []
     for t in fleet.present:
-        most = least_that(lambda n, t=t: _fits(_with(request, t, n)), fleet.counts[t], MOST_GPUS)
+        most = least_that(partial(_fits_with, request, t), fleet.counts[t], MOST_GPUS)
         if most is not None:
             counts = [most if k == t else n for k, n in enumerate(fleet.counts)]
             ways.append(" and ".join(f"{n} {gpu}" for n, gpu in zip(counts, fleet.names, strict=True) if n))
     return " or ".join(ways) or None
 
 
-def _with(request: Request, t: int, count: int) -> Request:
-    """The same job where there are so many of one type, and all may be used."""
+def _fits_with(request: Request, t: int, count: int) -> bool:
+    """Whether the same job fits where there are so many of one type, and all may be used."""
     fleet = request.fleet
     counts = [count if k == t else n for k, n in enumerate(fleet.counts)]
     larger = Fleet(request.performance, fleet.types, counts, fleet.node_gpus, fleet.rented_gpus)
-    return replace(request, fleet=larger, max_gpus=sum(counts), _judged={})
+    return _fits(replace(request, fleet=larger, max_gpus=sum(counts), _judged={}))
 
 
 def least_that(fits: Callable[[int], bool], none: int, most: int) -> int | None:
