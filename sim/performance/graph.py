@@ -44,8 +44,8 @@ class OperatorGraph:
     stored_bytes : activations that it keeps for its backward pass.
     cut_bytes : bytes that cross a cut after the operator: each output made so far that is read later, once.
     launches : kernels started forward.
-    sparse_params : of `weight_params`, those of tables of which an iteration touches few rows: they are neither
-        summed over replicas nor stepped as a whole.
+    sparse_params : of `weight_params`, those of tables of which an iteration touches few rows: only these are
+        exchanged between replicas and stepped (`sim.performance.embeddings`).
     split : bool, whether tensor parallelism divides the operator (its arithmetic, weights, inner values) among
         GPUs; what is not split is repeated on each.
     reduce_fwd_bytes, reduce_bwd_bytes : bytes that tensor parallelism sums over its GPUs after the operator
@@ -55,7 +55,7 @@ class OperatorGraph:
     heads : attention heads (groups of them where they share keys), of which tensor parallelism gives each GPU
         as many; 0: it has none.
     tied : (operators, parameters) of each table that several operators use: the first one's `weight_params` have it;
-        a stage with another one, but not the first, keeps a copy (`sim.performance.tied`).
+        a stage with another one, but not the first, keeps a copy (`sim.performance.embeddings`).
     """
 
     name: str

@@ -125,7 +125,7 @@ def stage_memory(
 
     With P parameters and N replicas, b bytes a value: weights versions * b P, gradients (of tables with sparse
     gradients none) and state as the optimizer keeps them, each / N as far as ZeRO goes; activations held * samples *
-    what is stored. P counts a copy of each tied table whose first user is elsewhere (`sim.performance.tied`).
+    what is stored. P counts a copy of each tied table whose first user is elsewhere (`sim.performance.embeddings`).
     With recomputation (`sim.performance.recompute`), what is held is what enters each block, and the activations of the
     largest block come on top.
 

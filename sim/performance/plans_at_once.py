@@ -17,6 +17,7 @@ import numpy as np
 from sim.cluster.plan import Plan
 from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import GpuType
+from sim.performance.embeddings import Touched, tied_sums_s, touched
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from sim.performance.iteration import schedule_ends_s
 from sim.performance.memory import in_flight, stage_memory
@@ -26,7 +27,6 @@ from sim.performance.operator_time import update_time_s
 from sim.performance.running import graph_sums
 from sim.performance.samples import largest_share, too_few
 from sim.performance.stage_sites import StageGpus, places_taken
-from sim.performance.tied import tied_sums_s
 from sim.performance.training import Strategy, gradients_s
 
 Sites = tuple[list[StageGpus], list[tuple], tuple[int, ...]]
@@ -193,6 +193,10 @@ class PlansAtOnce:
         """Bytes of a value over those that graphs count with."""
         return self._performance.value_bytes / VALUE_BYTES
 
+    @cached_property
+    def _rows(self) -> Touched:
+        return touched(self._graph, float(self._batch_size), self._performance.value_bytes)
+
     def _times_of(self, first: int, last: int, name: str, samples: float) -> tuple[float, float]:
         """Seconds forward and backward of operators on a GPU of a type."""
         key = first, last, name, samples
@@ -208,8 +212,8 @@ class PlansAtOnce:
         found = self._steps.get(key)
         if found is None:
             asked, gpu = self._performance, self._types[name]
-            dense = graph_sums(self._graph).dense(first, last)
-            found = self._steps[key] = update_time_s(dense, gpu, asked.calibration, asked.optimizer)
+            params = graph_sums(self._graph).dense(first, last) + self._rows.stepped(first, last)
+            found = self._steps[key] = update_time_s(params, gpu, asked.calibration, asked.optimizer)
         return found
 
     def _need_of(self, first: int, last: int, samples: float, held: float) -> float:
@@ -231,6 +235,7 @@ class PlansAtOnce:
         found = self._sums.get(key)
         if found is None:
             num_bytes = self._performance.value_bytes * graph_sums(self._graph).dense(first, last)
+            num_bytes += self._rows.summed(first, last)
             found = self._sums[key] = gradients_s(num_bytes, site, self._performance.links, Strategy("1f1b"), ())
         return found
 

@@ -11,11 +11,11 @@ from sim.api import Plan, Stage
 from sim.cli.whatif import on_full_nodes
 from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
+from sim.performance.embeddings import tied_sums_s
 from sim.performance.graph import GraphBuilder
 from sim.performance.memory import GIB, stage_memory
 from sim.performance.messages import transfer_s
 from sim.performance.stage_sites import StageGpus
-from sim.performance.tied import tied_sums_s
 
 SPEEDS = Performance()
 TABLE = 50257 * 1600
