@@ -166,7 +166,9 @@ def _effort(answer: Mapping[str, Any]) -> str:
     for what in ("time", "cost"):
         if (gap := bound[f"gap_{what}"]) is not None:
             gaps.append(f"no plan at all has less than {1 / (1 + max(gap, 0.0)):.0%} of the best {what} found (proven)")
-    effort = f"{answer['plans_judged']:,} plans judged in {answer['wall_s']:.1f} s by {', '.join(answer['methods'])}"
+    by = answer["plan"]["method"]
+    effort = f"found by {by}; " * bool(by)
+    effort += f"{answer['plans_judged']:,} plans judged in {answer['wall_s']:.1f} s by {', '.join(answer['methods'])}"
     return "\n".join(["; ".join(gaps)] * bool(gaps) + [effort])
 
 

@@ -329,3 +329,15 @@ def test_transfers_block_as_in_perf(hetsim, option, waits):
     assert plan["iteration_s"] == pytest.approx(blocked)
     assert plan["iteration_s"] > free
     assert "wait" in hetsim("recommend", *about, option).out
+
+
+def test_the_answer_names_the_method_that_found_the_plan(hetsim):
+    """One method alone found what it proposes; of several, the first one, and search only what it made better."""
+    alone = answer(hetsim, *MIXED, "--methods", "gpipe")
+    assert {row["method"] for row in (alone["plan"], alone["homogeneous"], *alone["front"])} == {"gpipe"}
+    several = answer(hetsim, *MIXED, "--methods", "exact,uneven,search")
+    assert {row["method"] for row in several["front"]} <= {"exact", "uneven", "search"}
+    without = answer(hetsim, *MIXED, "--methods", "exact,uneven")
+    if several["plan"]["method"] != "search":
+        assert several["plan"]["iteration_s"] == without["plan"]["iteration_s"]
+    assert "found by gpipe" in hetsim("recommend", *MIXED, "--methods", "gpipe").out

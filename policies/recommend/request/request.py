@@ -111,6 +111,8 @@ class Request:
     space: Space = field(default_factory=Space)
     seed: int = 0
     seconds: float = 10.0
+    found_by: dict[Plan, str] = field(default_factory=dict, repr=False)
+    """The method that proposed a plan first, where anybody kept that; copies of a request share it."""
     _judged: dict[Plan, Recommendation | None] = field(default_factory=dict, repr=False)
     _shared: dict[tuple, Any] = field(default_factory=dict, repr=False)
     """Of `once`; a planner gives all its requests the same."""

@@ -27,7 +27,7 @@ def plan_row(request: Request, r: Recommendation, iterations: int | None = None)
     """A plan and what it brings: time and its parts, rates, cost, how it trains, samples of each micro-batch, GPUs.
 
     `tensor_s` is a part of `compute_s`; the other parts add up to `iteration_s`. `memory_part` is what each stage needs
-    of the memory that its GPUs have.
+    of the memory that its GPUs have. `method` found the plan first; `search` begins where the others end.
     """
     plan, fleet = r.plan, request.fleet
     i = request.performance.plan(request.model, request.batch_size, plan, fleet.gpus(plan), fleet.spec)
@@ -48,6 +48,7 @@ def plan_row(request: Request, r: Recommendation, iterations: int | None = None)
         "zero": plan.zero,
         "order": list(plan.order),
         "source": i.source,
+        "method": request.found_by.get(plan),
         "layout": layout(plan),
         "memory_part": list(i.memory_part),
     }
