@@ -223,8 +223,9 @@ class PlansAtOnce:
         if found is None:
             asked = self._performance
             found = self._needs[key] = stage_memory(
-                self._graph, [(first, last)], samples, held, value_bytes=asked.value_bytes, optimizer=asked.optimizer
-            ).total_gib
+                self._graph, [(first, last)], samples, held, value_bytes=asked.value_bytes, optimizer=asked.optimizer,
+                context_gib=asked.context_gib,
+            ).total_gib  # fmt: skip
         return found
 
     def _sum_of(self, first: int, last: int, site: StageGpus) -> float:
