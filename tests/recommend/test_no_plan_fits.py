@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.recommend.request.fleet import Fleet
 from policies.recommend.request.request import Request, Space
-from policies.recommend.searching.nofit import CLOSE, lack, leanest, least_that, nothing_fits
+from policies.recommend.searching.nofit import CLOSE, lack, leanest, least_that, nothing_fits, remedies
 from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
 from sim.performance.graph import GraphBuilder
@@ -57,6 +57,13 @@ def test_more_stages_than_coarse_layers_are_tried():
 def test_the_smallest_number_is_that_of_a_type_beside_the_others():
     said = str(nothing_fits(asked(SEVENTY, {"A100-80": 13, "V100": 1}, single_type=True)))
     assert "14 A100-80 and 1 V100 or 13 A100-80 and 80 V100" in said
+
+
+def test_more_gpus_are_not_advised_where_one_operator_is_too_large():
+    """2e9 parameters of one operator are 29.8 GiB: on however many GPUs of 16 GiB, it is on one."""
+    request = asked([2e9, 1e6], {"V100": 1})
+    assert not any("V100" in text or "these" in text for text in remedies(request))
+    assert leanest(asked([2e9, 1e6], {"V100": 64})).need_gib > 16
 
 
 def test_what_is_lacking_is_told_in_a_line_and_nothing_is_where_a_plan_fits():
