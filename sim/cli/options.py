@@ -21,6 +21,10 @@ OptimizerOption = Annotated[
     typer.Option("--optimizer", metavar="NAME or BYTES", help="What is kept of a parameter: adam (16 bytes), "
                  "adam-fp32-grads (18), adam-fp32 (20), adam8bit, sgd-momentum, sgd, adafactor, or bytes in all."),
 ]
+BlockingOption = Annotated[bool, typer.Option("--blocking", help="GPUs wait while they send to the next stage.")]
+BlockingBothOption = Annotated[
+    bool, typer.Option("--blocking-both", help="Those that get a message wait for it, too.")
+]
 OverheadOption = Annotated[
     float,
     typer.Option("--overhead-gib", min=0.0, max=1000.0, metavar="GIB", help="Memory of each GPU that the framework "

@@ -10,7 +10,14 @@ import typer
 
 from sim.cli import console, perftables
 from sim.cli import graphs as files
-from sim.cli.options import CLUSTER, HardwareOption, OptimizerOption, OverheadOption
+from sim.cli.options import (
+    CLUSTER,
+    BlockingBothOption,
+    BlockingOption,
+    HardwareOption,
+    OptimizerOption,
+    OverheadOption,
+)
 from traces.errors import HetsimError
 
 if TYPE_CHECKING:
@@ -29,9 +36,8 @@ def perf(
     chunks: Annotated[int, typer.Option(help="Stages on each GPU (interleaved).")] = 1,
     recompute: Annotated[bool, typer.Option("--recompute", help="Recompute activations in the backward pass.")] = False,
     zero: Annotated[int, typer.Option(help="Stage of ZeRO, 0 to 3.")] = 0,
-    blocking: Annotated[bool, typer.Option("--blocking", help="GPUs wait while they send to the next stage.")] = False,
-    blocking_both: Annotated[bool, typer.Option(
-        "--blocking-both", help="Those that get a message wait for it, too.")] = False,
+    blocking: BlockingOption = False,
+    blocking_both: BlockingBothOption = False,
     overlap: Annotated[bool, typer.Option("--overlap", help="Sum gradients while the backward pass runs.")] = False,
     exchange: Annotated[str, typer.Option(
         help="Of gradients: ring, tree or fastest all-reduce; parameter servers, servers or async-servers.")] = "ring",

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sim.cli import console, graphs, recommendinput, recommendtables, uncertainty
-from sim.cli.options import CLUSTER, HardwareOption, OptimizerOption, OverheadOption
+from sim.cli.options import (
+    CLUSTER,
+    BlockingBothOption,
+    BlockingOption,
+    HardwareOption,
+    OptimizerOption,
+    OverheadOption,
+)
 from sim.cli.recommendinput import Question
 from traces.errors import HetsimError
 
@@ -45,10 +52,13 @@ def recommend(
                                          "[exact,uneven,pipedream,gpipe,piper,search]")] = "",
     list_methods: Annotated[bool, typer.Option("--list-methods", help="List them.")] = False,
     tensor: Annotated[str, typer.Option(help="Degrees of tensor parallelism, by commas.")] = "1",
-    micro_batches: Annotated[str, typer.Option(help="Numbers of micro-batches, by commas.")] = "1,2,4,8,16,32",
+    micro_batches: Annotated[str, typer.Option(help="Numbers of micro-batches, by commas.")
+                             ] = "1,2,3,4,6,8,12,16,24,32",
     schedules: Annotated[str, typer.Option(help="Pipeline schedules, by commas: 1f1b, gpipe, async.")] = "1f1b",
     recompute: Annotated[str, typer.Option(help="Recompute activations: never, maybe or always.")] = "never",
     zero: Annotated[str, typer.Option(help="Stages of ZeRO, by commas.")] = "0",
+    blocking: BlockingOption = False,
+    blocking_both: BlockingBothOption = False,
     mixed: Annotated[bool, typer.Option("--mixed/--no-mixed", help="Several GPU types in one stage.")] = True,
     prices: Annotated[str | None, typer.Option(
         metavar="on-demand, spot or FILE.toml", help="Prices of the catalogue by kind, or your own.  "
@@ -94,6 +104,7 @@ def recommend(
       hetsim recommend --model gpt2-1.5b -b 64 --gpus V100,A100 --budget 60usd --iterations 10000
       hetsim recommend --model resnet50 -b 256 --cluster mixed --objective front --out resnet50
       hetsim recommend --model gpt3-13b -b 64 --gpus A100-80:32 --tensor 1,2,4,8 --recompute maybe --zero 0,1
+      hetsim recommend --model dlrm-1tb -b 4096 --gpus A100-80:8,V100:8 --optimizer sgd --blocking
       hetsim recommend --graph model.onnx -b 32 --gpus V100:8,T4:8 --keep 4xV100
       hetsim recommend --model OPT-350 --layers layers.csv -b 256 --gpus A100:8,V100:16 --tensor 1,2,4
       hetsim recommend --model bert-large -b 64 --gpus T4:4,L4:4,A10:4 --iterations 50000 --uncertain auto
@@ -108,7 +119,7 @@ def recommend(
     asked = Question(
         graphs.sized(model, tokens), graph, batch, gpus, cluster, node_gpus, max_gpus, objective, within, budget,
         iterations, keep, methods, tensor, micro_batches, schedules, recompute, zero, mixed, prices, per, seconds,
-        evaluations, seed, calibration, optimizer, overhead_gib, measured,
+        evaluations, seed, calibration, optimizer, overhead_gib, measured, "both" if blocking_both else blocking,
         graphs.Beside(profiled_on, profiled_samples, dim, batch_axis, layers, layers_from),
     )
     doubt = uncertainty.check(uncertain, profile, runs, asked)
@@ -224,6 +235,7 @@ def _chosen(
     """The plan, the best on one type beside it, and what the one saves against the other."""
     from policies.recommend.request.objective import is_better, ranked
     from policies.recommend.searching import plain as report
+    from policies.recommend.searching.nofit import lack
 
     by = "time" if asked.objective == "front" else asked.objective
     # A multiple of the best time is one of the best of all plans, whatever is kept.
@@ -232,7 +244,9 @@ def _chosen(
     chosen, is_kept, reason = best, None if asked.keep is None else False, ""
     if asked.keep is not None:
         if not kept:
-            reason = f"{asked.keep} is not kept: no plan on exactly these GPUs was found; this is the best plan instead"
+            lacking = lack(recommendinput.exactly(request, recommendinput.counts_to_keep(asked.keep, request.fleet)))
+            why = f"the model does not fit there, {lacking}" if lacking else "no plan on exactly these GPUs was found"
+            reason = f"{asked.keep} is not kept: {why}; this is the best plan instead"
         else:
             try:
                 chosen, is_kept = ranked(kept, by, limits=limits)[0], True
@@ -260,6 +274,7 @@ def _described(asked: Question, request: Request, limits: Limits) -> dict[str, A
         "within_s": limits.time_s, "budget_usd_per_iteration": limits.usd, "iterations": asked.iterations,
         "keep": asked.keep, "max_gpus": request.budget, "seed": asked.seed, "per": asked.per,
         "calibration": request.performance.calibration.name, "optimizer": request.performance.optimizer.name,
+        "blocking": request.performance.blocking,
         "gpus": [
             {"gpu_type": gpu.name, "count": n, "node_gpus": size, "memory_gib": gpu.memory_gib,
              "price_usd_per_h": gpu.price_usd_per_h, "price_source": _source(gpu.cite), "rented_gpus": rented}

@@ -64,6 +64,7 @@ class Question:
     optimizer: str
     overhead_gib: float
     measured: str | None
+    blocking: bool | str
     beside: graphs_cli.Beside
 
 
@@ -240,7 +241,7 @@ def _performance(asked: Question, links: Any, schedule: str) -> tuple[Performanc
     table = load_table(asked.measured, "interpolate") if asked.measured is not None else None
     made = Performance(links, table, schedule=schedule if schedule != "interleaved" else "1f1b",
                        calibration=for_graphs(named_calibration(asked.calibration), graphs.values()), graphs=graphs,
-                       optimizer=asked.optimizer, context_gib=asked.overhead_gib)  # fmt: skip
+                       optimizer=asked.optimizer, context_gib=asked.overhead_gib, blocking=asked.blocking)  # fmt: skip
     return made, made.resolve(model)
 
 

@@ -54,7 +54,7 @@ def stages_table(answer: Mapping[str, Any], margin: float) -> Table:
     )
     for s in plan["stages"]:
         mixed = len(s["gpus"]) > 1
-        kinds = [f"{g['replicas']} {g['gpu_type']}" + f", {100 * g['share']:.3g} %" * mixed for g in s["gpus"]]
+        kinds = [f"{g['replicas']} {g['gpu_type']}" + f", {sum(g['samples']):,} samples" * mixed for g in s["gpus"]]
         need = "unknown" if s["need_gib"] is None else f"{s['need_gib']:.2f}"
         there = " or ".join(f"{gib:g}" for gib in dict.fromkeys(g["there_gib"] for g in s["gpus"]))
         table.add_row(
@@ -64,8 +64,7 @@ def stages_table(answer: Mapping[str, Any], margin: float) -> Table:
             f"{need} of {there}" + " tight" * tight(plan, margin, s["stage"]),
         )
     if any(len(s["gpus"]) > 1 for s in plan["stages"]):
-        title = "; % of a micro-batch's samples"
-        table.title = f"{table.title}{title}"
+        table.title = f"{table.title}; samples of a micro-batch"
     shares = [(s["stage"], g["replicas"], g["share"]) for s in plan["stages"] for g in s["gpus"]]
     said = uneven(answer["batch_size"], plan["micro_batches"], shares) + [tight_words(margin)] * tight(plan, margin)
     table.caption = "\n".join([*said, _sources(answer)])
@@ -105,8 +104,9 @@ def _sources(answer: Mapping[str, Any]) -> str:
     else:
         prices += "\npaid for: the GPUs of the plan (whole nodes: --per node)"
     source = answer["plan"]["source"]
+    waits = {False: "", True: "; who sends waits", "both": "; who sends and who gets a message wait"}
     return (f"speed: {said_source(source)}; calibration: {answer['calibration']}"
-            f"{optimizer_said(answer['optimizer'])}\n"
+            f"{optimizer_said(answer['optimizer'])}{waits[answer['blocking']]}\n"
             f"times are of one micro-batch without communication\nprices: {prices}")
 
 
@@ -166,7 +166,9 @@ def _effort(answer: Mapping[str, Any]) -> str:
     for what in ("time", "cost"):
         if (gap := bound[f"gap_{what}"]) is not None:
             gaps.append(f"no plan at all has less than {1 / (1 + max(gap, 0.0)):.0%} of the best {what} found (proven)")
-    effort = f"{answer['plans_judged']:,} plans judged in {answer['wall_s']:.1f} s by {', '.join(answer['methods'])}"
+    by = answer["plan"]["method"]
+    effort = f"found by {by}; " * bool(by)
+    effort += f"{answer['plans_judged']:,} plans judged in {answer['wall_s']:.1f} s by {', '.join(answer['methods'])}"
     return "\n".join(["; ".join(gaps)] * bool(gaps) + [effort])
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from sim.cluster.sites import Sites, egress_usd, ring_egress_usd
+from sim.performance.embeddings import touched
 from sim.performance.graph import OperatorGraph
 from sim.performance.messages import pieces
 from sim.performance.running import graph_sums
@@ -37,6 +38,7 @@ def iteration_egress_usd(
             one, other = sender.sites[i].zone, receiver.sites[j].zone
             usd += [egress_usd(sites, piece * whole, one, other), egress_usd(sites, piece * whole, other, one)]
     for graph, (first, last), stage in zip(graphs, spans, stages, strict=True):
-        num_bytes = value_bytes * graph_sums(graph).dense(first, last) * stage.tensor
+        rows = touched(graph, float(batch_size), int(value_bytes)).summed(first, last)
+        num_bytes = (value_bytes * graph_sums(graph).dense(first, last) + rows) * stage.tensor
         usd.append(ring_egress_usd(sites, num_bytes, {site.zone for site in stage.sites}, stage.replicas))
     return math.fsum(usd)

@@ -44,8 +44,8 @@ class OperatorGraph:
     stored_bytes : activations that it keeps for its backward pass.
     cut_bytes : bytes that cross a cut after the operator: each output made so far that is read later, once.
     launches : kernels started forward.
-    sparse_params : of `weight_params`, those of tables of which an iteration touches few rows: they are neither
-        summed over replicas nor stepped as a whole.
+    sparse_params : of `weight_params`, those of tables of which an iteration touches few rows: only these are
+        exchanged between replicas and stepped (`sim.performance.embeddings`).
     split : bool, whether tensor parallelism divides the operator (its arithmetic, weights, inner values) among
         GPUs; what is not split is repeated on each.
     reduce_fwd_bytes, reduce_bwd_bytes : bytes that tensor parallelism sums over its GPUs after the operator
@@ -54,6 +54,8 @@ class OperatorGraph:
     profile : measured times, in as many tensor degrees as there are; None: they follow from the costs above.
     heads : attention heads (groups of them where they share keys), of which tensor parallelism gives each GPU
         as many; 0: it has none.
+    tied : (operators, parameters) of each table that several operators use: the first one's `weight_params` have it;
+        a stage with another one, but not the first, keeps a copy (`sim.performance.embeddings`).
     """
 
     name: str
@@ -76,6 +78,7 @@ class OperatorGraph:
     block: np.ndarray
     profile: Profile | None = None
     heads: int = 0
+    tied: tuple[tuple[tuple[int, ...], float], ...] = ()
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -141,7 +144,8 @@ class OperatorGraph:
         columns |= {"in_bytes": read, "out_bytes": written, "stored_bytes": stored, "cut_bytes": cut}
         for array in columns.values():
             array.flags.writeable = False
-        return replace(self, **columns, heads=self.heads // ways)
+        tied = tuple((users, params / ways if self.split[users[0]] else params) for users, params in self.tied)
+        return replace(self, **columns, heads=self.heads // ways, tied=tied)
 
     def reordered(self, order: Sequence[int]) -> OperatorGraph:
         """The same operators in another topological order: operator `order[i]` of this graph is number i.
@@ -164,7 +168,8 @@ class OperatorGraph:
             array.flags.writeable = False
         profile = self.profile and self.profile.reordered(at)
         ops, kind = (tuple(names[op] for op in at.tolist()) for names in (self.ops, self.kind))
-        return replace(self, ops=ops, kind=kind, inputs=inputs, profile=profile, **columns)
+        tied = tuple((tuple(place[op] for op in users), params) for users, params in self.tied)
+        return replace(self, ops=ops, kind=kind, inputs=inputs, profile=profile, tied=tied, **columns)
 
     def _places(self, order: Sequence[int]) -> list[int]:
         """Where each operator is in a topological order; raises a PerformanceError where it is none."""
@@ -238,6 +243,7 @@ class GraphBuilder:
     sample_bytes: float
     heads: int = 0
     rows: list[tuple] = field(default_factory=list)
+    tied: list[tuple[tuple[int, ...], float]] = field(default_factory=list)
     _block: int = 0
 
     def add(
@@ -283,6 +289,10 @@ class GraphBuilder:
         )
         return len(self.rows) - 1
 
+    def tie(self, users: tuple[int, ...], params: float) -> None:
+        """These operators use one table of so many parameters, which the first one has."""
+        self.tied.append((users, float(params)))
+
     def next_block(self) -> None:
         """Begin a block: what follows is recomputed together (a layer of a transformer, a residual block)."""
         self._block += 1
@@ -306,4 +316,5 @@ class GraphBuilder:
         }  # fmt: skip
         for array in columns.values():
             array.flags.writeable = False
-        return OperatorGraph(self.name, self.sample, names, kinds, inputs, **columns, profile=profile, heads=self.heads)
+        return OperatorGraph(self.name, self.sample, names, kinds, inputs, **columns, profile=profile, heads=self.heads,
+                             tied=tuple(self.tied))  # fmt: skip

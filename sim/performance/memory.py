@@ -16,7 +16,7 @@ import numpy as np
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from sim.performance.optimizer import ADAM, Optimizer
 from sim.performance.recompute import recomputed_blocks
-from sim.performance.running import graph_sums
+from sim.performance.running import graph_sums, holders
 
 CONTEXT_GIB = 1.0
 """CUDA context, libraries' workspaces and what the allocator cannot use. An estimate, where nobody says otherwise."""
@@ -125,7 +125,7 @@ def stage_memory(
 
     With P parameters and N replicas, b bytes a value: weights versions * b P, gradients (of tables with sparse
     gradients none) and state as the optimizer keeps them, each / N as far as ZeRO goes; activations held * samples *
-    what is stored.
+    what is stored. P counts a copy of each tied table whose first user is elsewhere (`sim.performance.embeddings`).
     With recomputation (`sim.performance.recompute`), what is held is what enters each block, and the activations of the
     largest block come on top.
 
@@ -163,6 +163,9 @@ def stage_memory(
             blocks = np.flatnonzero(np.diff(graph.block[span], prepend=-1))
             dense = graph.weight_params[span] - graph.sparse_params[span]
             largest = max(largest, np.add.reduceat(dense, blocks).max())
+    for users, table in graph.tied if len(spans) > 1 else ():
+        # Chunks on one GPU share what they hold of it.
+        params -= max(0, len(holders(users, spans)) - 1) * table
     if np.ndim(held) == 0:
         most, count = float(held) * sum(stored), float(held)
     else:

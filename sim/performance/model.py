@@ -14,6 +14,7 @@ from sim.cluster.spec import ClusterSpec, Links
 from sim.hardware.gputypes import GpuType
 from sim.performance.arguments import check_batch, check_gang, check_gpu, check_plan, check_span
 from sim.performance.calibration import Calibration, shipped
+from sim.performance.embeddings import touched
 from sim.performance.gpu_links import gang_allreduce_s, gang_lines, stage_link
 from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.iteration import SCHEDULES, Iteration
@@ -189,9 +190,7 @@ class Performance:
 
     def stage_memory_form(self, model: str, first_op: int, last_op: int) -> tuple[float, float, float]:
         """GiB of a stage as  fixed + samples * (passing + in flight * stored),  for any samples and micro-batches."""
-        return memory_form(
-            self.graph(model), first_op, last_op, self.value_bytes, self.optimizer, self.context_gib
-        )  # fmt: skip
+        return memory_form(self.graph(model), first_op, last_op, self.value_bytes, self.optimizer, self.context_gib)
 
     def state_gib(self, model: str) -> float:
         """GiB of a model's checkpoint: weights and optimizer, all that it keeps of a parameter but the gradient.
@@ -203,13 +202,7 @@ class Performance:
         return self.optimizer.saved_bytes(self.value_bytes) * float(self.graph(model).weight_params.sum()) / GIB
 
     def allreduce_s(
-        self,
-        model: str,
-        first_op: int,
-        last_op: int,
-        gpu: GpuType,
-        gpus_per_node: tuple[int, ...],
-        racks: int = 1,
+        self, model: str, first_op: int, last_op: int, gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int = 1
     ) -> float:
         """Seconds to sum the gradients of operators first_op to last_op over a gang by a ring, if nothing overlaps."""
         num_bytes = self.value_bytes * self._dense_params(model, first_op, last_op)
@@ -221,9 +214,11 @@ class Performance:
         link = stage_link(gang_on(gpu, gpus_per_node, 1), self.links)
         return gang_lines(gpu, gpus_per_node, 1, self.links, link)
 
-    def update_s(self, model: str, first_op: int, last_op: int, gpu: GpuType) -> float:
-        """Seconds of the optimizer step of operators first_op to last_op."""
-        return span_update_s(self.graph(model), first_op, last_op, gpu, self.calibration, self.optimizer)
+    def update_s(self, model: str, first_op: int, last_op: int, gpu: GpuType, samples: float = 0.0) -> float:
+        """Seconds of the optimizer step of operators first_op to last_op, and of rows that so many samples touch."""
+        graph = self.graph(model)
+        rows = touched(graph, samples, self.value_bytes).stepped(first_op, last_op)
+        return span_update_s(graph, first_op, last_op, gpu, self.calibration, self.optimizer, sparse=rows)
 
     def _dense_params(self, model: str, first_op: int, last_op: int) -> float:
         """Parameters whose gradients are summed and which are stepped: not those of tables hardly touched."""

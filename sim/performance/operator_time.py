@@ -205,12 +205,16 @@ def update_times_s(
 
 def span_update_s(
     graph: OperatorGraph, first: int, last: int, gpu: GpuType, calibration: Calibration, optimizer: Optimizer,
-    among: int = 1,
+    among: int = 1, sparse: float = 0.0,
 ) -> float:  # fmt: skip
-    """Seconds of the optimizer step of operators first to last (inclusive), shared evenly by `among` replicas."""
+    """Seconds of the optimizer step of operators first to last (inclusive), shared evenly by `among` replicas.
+
+    `sparse`: parameters of tables with sparse gradients that are stepped, too (`sim.performance.embeddings`).
+    """
     profile = graph.profile
     if profile is None or profile.update_s(_key(profile, gpu)) is None:
-        return update_time_s(graph_sums(graph).dense(first, last) / among, gpu, calibration, optimizer)
+        params = graph_sums(graph).dense(first, last) + sparse
+        return update_time_s(params / among, gpu, calibration, optimizer)
     return _steps(graph, _key(profile, gpu))(first, last) * _slower(graph, profile, gpu) / among
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from sim.cluster.plan import Plan
 from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import GpuType
+from sim.performance.embeddings import Touched, tied_sums_s, touched
 from sim.performance.graph import VALUE_BYTES, OperatorGraph, PerformanceError
 from sim.performance.iteration import schedule_ends_s
 from sim.performance.memory import in_flight, stage_memory
@@ -150,6 +151,7 @@ class PlansAtOnce:
         m, name = plan.micro_batches, plan.schedule or self._performance.schedule
         micro, count = self._batch_size / m, len(sites)
         need, sent, fits = [], [], True
+        tied = self._tied_of(plan, sites) if self._graph.tied else [0.0] * count
         for s, (stage, site) in enumerate(zip(plan.stages, sites, strict=True)):
             first, last = stage.first_op, stage.last_op
             held, sends, parts = in_flight(name, s, count, m), 0.0, []
@@ -170,7 +172,7 @@ class PlansAtOnce:
             fits = fits and enough
             need.append(gib)
             sent.append(sends)
-            rows.append((fwd, bwd, self._sum_of(first, last, site), step))
+            rows.append((fwd, bwd, self._sum_of(first, last, site) + tied[s], step))
         return tuple(need), fits, sent
 
     def _borders_of(self, plan: Plan, links: Sequence[tuple], sent: Sequence[float]) -> list[tuple[float, float]]:
@@ -191,6 +193,10 @@ class PlansAtOnce:
         """Bytes of a value over those that graphs count with."""
         return self._performance.value_bytes / VALUE_BYTES
 
+    @cached_property
+    def _rows(self) -> Touched:
+        return touched(self._graph, float(self._batch_size), self._performance.value_bytes)
+
     def _times_of(self, first: int, last: int, name: str, samples: float) -> tuple[float, float]:
         """Seconds forward and backward of operators on a GPU of a type."""
         key = first, last, name, samples
@@ -206,8 +212,8 @@ class PlansAtOnce:
         found = self._steps.get(key)
         if found is None:
             asked, gpu = self._performance, self._types[name]
-            dense = graph_sums(self._graph).dense(first, last)
-            found = self._steps[key] = update_time_s(dense, gpu, asked.calibration, asked.optimizer)
+            params = graph_sums(self._graph).dense(first, last) + self._rows.stepped(first, last)
+            found = self._steps[key] = update_time_s(params, gpu, asked.calibration, asked.optimizer)
         return found
 
     def _need_of(self, first: int, last: int, samples: float, held: float) -> float:
@@ -217,8 +223,9 @@ class PlansAtOnce:
         if found is None:
             asked = self._performance
             found = self._needs[key] = stage_memory(
-                self._graph, [(first, last)], samples, held, value_bytes=asked.value_bytes, optimizer=asked.optimizer
-            ).total_gib
+                self._graph, [(first, last)], samples, held, value_bytes=asked.value_bytes, optimizer=asked.optimizer,
+                context_gib=asked.context_gib,
+            ).total_gib  # fmt: skip
         return found
 
     def _sum_of(self, first: int, last: int, site: StageGpus) -> float:
@@ -229,8 +236,15 @@ class PlansAtOnce:
         found = self._sums.get(key)
         if found is None:
             num_bytes = self._performance.value_bytes * graph_sums(self._graph).dense(first, last)
+            num_bytes += self._rows.summed(first, last)
             found = self._sums[key] = gradients_s(num_bytes, site, self._performance.links, Strategy("1f1b"), ())
         return found
+
+    def _tied_of(self, plan: Plan, sites: Sequence[StageGpus]) -> list[float]:
+        """Seconds that each stage waits for sums with others that hold its tables."""
+        spans = [(stage.first_op, stage.last_op) for stage in plan.stages]
+        asked = self._performance
+        return tied_sums_s(self._graph, spans, sites, len(sites), asked.value_bytes, asked.links)
 
     def _sites_of(self, plan: Plan) -> Sites:
         """Where the stages of a plan are, as `stages_on` has it for `in_stage_order`, and what joins them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -24,6 +25,33 @@ class Sums:
 
     def __call__(self, first: int, last: int) -> float:
         return self._before[last + 1] - self._before[first]
+
+
+def holders(users: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[int]:
+    """Those of the spans (first and last operator) that hold a table with these users."""
+    return [q for q, (first, last) in enumerate(spans) if any(first <= op <= last for op in users)]
+
+
+class Held(Sums):
+    """Sums of a column of parameters, and a copy of each table of another operator that is used among these.
+
+    Parameters
+    ----------
+    tied : (operators that use a table, its parameters); the first one's are in the column.
+    """
+
+    def __init__(self, column: np.ndarray, tied: tuple[tuple[tuple[int, ...], float], ...]) -> None:
+        super().__init__(column)
+        self._tied = tied
+
+    def __call__(self, first: int, last: int) -> float:
+        return super().__call__(first, last) + self.copies(first, last)
+
+    def copies(self, first: int, last: int) -> float:
+        """Parameters of copies."""
+        span = [(first, last)]
+        return sum(params for users, params in self._tied if users[0] not in range(first, last + 1)
+                   and holders(users, span))  # fmt: skip
 
 
 class Maxima:
@@ -64,15 +92,19 @@ class GraphSums:
 
     Attributes
     ----------
-    params, sparse, dense : trainable parameters, those of tables hardly touched, the rest.
+    params, sparse, dense : trainable parameters, those of tables hardly touched, the rest; copies of tied ones too.
     stored : bytes kept for the backward pass.
     passing : bytes that the largest operator reads and writes.
     """
 
     def __init__(self, graph: OperatorGraph) -> None:
-        self.params, self.sparse = Sums(graph.weight_params), Sums(graph.sparse_params)
-        self.dense = Sums(graph.weight_params - graph.sparse_params)
+        self.params, self.sparse = _held(graph, graph.weight_params), Sums(graph.sparse_params)
+        self.dense = _held(graph, graph.weight_params - graph.sparse_params)
         self.stored, self.passing = Sums(graph.stored_bytes), Maxima(graph.in_bytes + graph.out_bytes)
+
+
+def _held(graph: OperatorGraph, column: np.ndarray) -> Sums:
+    return Held(column, graph.tied) if graph.tied else Sums(column)
 
 
 @lru_cache(maxsize=256)

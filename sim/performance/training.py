@@ -12,7 +12,8 @@ After the stage's last backward (or, overlapped, while it runs) the gradients of
 replicas, t groups at once, who share each node's network link; then the optimizer steps. ZeRO 1 and 2 send as much (a
 reduce-scatter and an all-gather), ZeRO 3 half as much again (Rajbhandari et al. 2020, arXiv:1910.02054, section 7);
 each replica steps only its part. What crosses a border is sent once, in parts, by the GPUs of a replica, and gathered
-again by those of the next (Narayanan et al. 2021, arXiv:2104.04473, section 4.1).
+again by those of the next (Narayanan et al. 2021, arXiv:2104.04473, section 4.1). Tables that operators of several
+stages use, or of which few rows are touched: `sim.performance.embeddings`.
 
 A stage of several GPU types has parts; a replica of a part with the share f and r replicas gets ceil(f b / r) samples.
 The stage takes forward, backward and at its step as long as the slowest of its parts does in each. Its gradients are
@@ -33,6 +34,7 @@ from sim.hardware.gputypes import GpuType
 from sim.kernels.collectives import async_periods_s, parameter_server_s
 from sim.performance.calibration import Calibration
 from sim.performance.egress import iteration_egress_usd
+from sim.performance.embeddings import tied_sums_s, touched
 from sim.performance.gpu_links import (
     ALGORITHMS,
     gang_allreduce_s,
@@ -177,6 +179,8 @@ def train(
     _check(how, count)
     job = _Job(graphs, spans, stages, batch_size, how, op_times, links, calibration, optimizer, context_gib)
     fwd, bwd, tensor, reduce, update = np.array([job.stage_s(q) for q in range(count)]).T
+    if model.tied:
+        reduce = reduce + tied_sums_s(model, spans, stages, job.devices, calibration.value_bytes, links)
     there, back = np.zeros((2, count - 1))
     for q in range(count - 1):
         cut, samples = spans[q][1], max(job.sent(q), job.sent(q + 1)) * job.scale
@@ -250,16 +254,17 @@ class _Job:
         stage, graph, (first, last), how = self.stages[q], self.graphs[q], self.spans[q], self.how
         took = [self._part_s(q, part) for part in stage.all_parts]
         (fwd, there), (bwd, back) = max(one[0] for one in took), max(one[1] for one in took)
-        dense = graph_sums(graph).dense(first, last)
-        among = stage.replicas if how.zero else 1
-        steps = [span_update_s(graph, first, last, part.gpu, self.calibration, self.optimizer, among)
-                 for part in stage.all_parts]  # fmt: skip
         # Asynchronous, the exchange follows each micro-batch.
         passes = 1 if how.schedule == "async" else how.micro_batches
+        samples = float(self.micro if how.schedule == "async" else self.batch_size)
+        rows = touched(graph, samples, self.calibration.value_bytes)
+        among = stage.replicas if how.zero else 1
+        steps = [span_update_s(graph, first, last, part.gpu, self.calibration, self.optimizer, among,
+                               rows.stepped(first, last)) for part in stage.all_parts]  # fmt: skip
         work = [passes * (f + b) + step for ((f, _), (b, _)), step in zip(took, steps, strict=True)]
-        num_bytes = self.calibration.value_bytes
-        overlapped = self._last_backward(q) if how.overlap else None
-        reduce = gradients_s(num_bytes * dense, stage, self.links, how, work, overlapped)
+        num_bytes = self.calibration.value_bytes * graph_sums(graph).dense(first, last) + rows.summed(first, last)
+        overlapped = self._last_backward(q, rows.num_bytes) if how.overlap else None
+        reduce = gradients_s(num_bytes, stage, self.links, how, work, overlapped)
         return fwd, bwd, there + back, reduce, max(steps)
 
     def _part_s(self, q: int, part: StageGpus) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -280,14 +285,14 @@ class _Job:
         """The sums of tensor parallelism after each operator."""
         return tensor_sums(self.graphs[q], self.samples(part), part, self.links, self.calibration.value_bytes)
 
-    def _last_backward(self, q: int) -> tuple[np.ndarray, np.ndarray]:
+    def _last_backward(self, q: int, rows_bytes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Seconds of each operator's last backward pass, in the part that takes longest, and bytes of its gradients."""
         graph, span, passes = self.graphs[q], slice(self.spans[q][0], self.spans[q][1] + 1), []
         for part in self.stages[q].all_parts:
             took = self.op_times(part.tensor, self.samples(part), part.gpu).bwd_s[span]
             passes.append(took + self._sums(q, part).bwd_s[span] if part.tensor > 1 else took)
         dense = graph.weight_params[span] - graph.sparse_params[span]
-        return max(passes, key=np.sum), self.calibration.value_bytes * dense
+        return max(passes, key=np.sum), self.calibration.value_bytes * dense + rows_bytes[span]
 
     # -- memory -------------------------------------------------------------------------------------------------------
 

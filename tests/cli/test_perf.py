@@ -31,10 +31,10 @@ def test_the_table_names_parts_memory_and_use(hetsim):
 
 def test_r3_03_perf_and_recommend_say_which_share_decides(hetsim):
     said = hetsim("perf", "gpt2-1.5b", "-b", 5, "-s", "4xA100-80")
-    assert "5 samples / 4 replicas = 1.25: one with 2 decides time and memory" in " ".join(said.out.split())
+    assert "5 samples / 4 replicas = 2, 1, 1, 1: one with 2 decides time and memory" in " ".join(said.out.split())
     assert "decides" not in hetsim("perf", "gpt2-1.5b", "-b", 8, "-s", "4xA100-80").out
     said = hetsim("recommend", "--model", "gpt2-1.5b", "-b", 5, "--gpus", "A100-80:3", "--evaluations", 30)
-    assert "5 samples / 3 replicas = 1.667" in " ".join(said.out.split())
+    assert "5 samples / 3 replicas = 2, 2, 1: one with 2 decides" in " ".join(said.out.split())
 
 
 def test_r3_11_seventy_billion_on_32_gpus_by_the_command(hetsim):

@@ -70,7 +70,7 @@ def test_memory_and_step_are_the_optimizers_wherever_they_are_asked_for(name, ca
         whole, other = (one.data_parallel(model, 4, V100, (2,)) for one in (speed, plain))
         assert whole.memory_gib[0] == pytest.approx(need)
         assert whole.update_s / other.update_s == pytest.approx(kept.step_bytes(b) / 28)
-        assert whole.update_s == speed.update_s(model, 0, last, V100)
+        assert whole.update_s == speed.update_s(model, 0, last, V100, 4)
         assert (whole.compute_s, whole.allreduce_s) == (other.compute_s, other.allreduce_s)
         assert speed.state_gib(model) == kept.saved_bytes(b) * graph.params / GIB
         step = modelled_step(speed, model, 4, [V100])

@@ -25,7 +25,7 @@ COUNTS, NODES = (20, 16, 12), (8, 4, 4)
 MODELS = {
     (schedule, blocking): Performance(Links(network_gbytes_per_s=3.0), schedule=schedule, blocking=blocking)
     for schedule in ("1f1b", "gpipe") for blocking in (False, True)
-}
+} | {("1f1b", "more overhead"): Performance(Links(network_gbytes_per_s=3.0), context_gib=2.5)}
 
 
 def fleet(performance):
@@ -58,8 +58,11 @@ def plans(draw, operators):
 @settings(max_examples=60)
 @given(st.data())
 def test_at_once_is_one_by_one(data):
-    performance = MODELS[data.draw(st.sampled_from(sorted(MODELS)))]
-    model, batch = data.draw(st.sampled_from([("vgg16", 128), ("gpt2-1.5b", 16), ("resnet50", 9)]))
+    performance = MODELS[data.draw(st.sampled_from(sorted(MODELS, key=str)))]
+    # Of these two have tied tables, of three users and of two, and one has tables with sparse gradients.
+    model, batch = data.draw(st.sampled_from([
+        ("vgg16", 128), ("gpt2-1.5b", 16), ("resnet50", 9), ("transformer-big", 64), ("dlrm", 512),
+    ]))
     judge, there = together(performance, model, batch)
     some = data.draw(st.lists(plans(len(performance.graph(model))), min_size=1, max_size=6))
     assert judge.serves and all(map(judge.takes, some))

@@ -6,18 +6,20 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.recommend.methods.uneven import propose, split
 from policies.recommend.request.fleet import Fleet
 from policies.recommend.request.request import Request, Space
+from policies.recommend.request.whole_samples import in_whole_samples
 from policies.recommend.searching.bounds import lower_bound
+from policies.recommend.searching.gather import gather
 from sim.api import Part, Plan, Stage
 from sim.cli.whatif import ask, on_full_nodes, parse_stage
 from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
-from sim.performance.samples import largest_share, uneven, whole_shares
+from sim.performance.samples import largest_share, of_each, part_samples, uneven, whole_parts, whole_shares
 from tests.recommend.test_search_method import every_plan
 
 SPEEDS = Performance()
@@ -129,5 +131,87 @@ def test_no_plan_is_below_the_bounds_where_the_batch_does_not_divide(model, batc
 
 
 def test_what_is_uneven_is_told_and_what_is_even_is_not():
-    assert uneven(5, 1, [(0, 4, 1.0)]) == ["stage 0: 5 samples / 4 replicas = 1.25: one with 2 decides time and memory"]
+    decides = "decides time and memory"
+    assert uneven(5, 1, [(0, 4, 1.0)]) == [f"stage 0: 5 samples / 4 replicas = 2, 1, 1, 1: one with 2 {decides}"]
     assert uneven(8, 1, [(0, 4, 1.0)]) == uneven(3, 1, [(0, 4, 1.0)]) == []
+    assert uneven(100, 8, [(0, 1, 1.0), (1, 5, 1.0)]) == [
+        f"100 samples / 8 micro-batches = 4 of 13 and 4 of 12: one with 13 {decides}",
+        f"stage 1: 13 samples / 5 replicas = 3, 3, 3, 2, 2: one with 3 {decides}",
+    ]
+    assert uneven(40, 1, [(0, 16, 1.0)]) == [f"stage 0: 40 samples / 16 replicas = 8 x 3, 8 x 2: one with 3 {decides}"]
+
+
+def test_parts_take_whole_samples_by_hand():
+    """8 on three are 3, 3 and 2. Of 10, half each on two and on three: two each."""
+    assert part_samples(8, [3], [1.0]) == [8]
+    assert of_each(8, 3) == [3, 3, 2]
+    assert part_samples(10, [2, 3], [0.5, 0.5]) == [4, 6]
+    assert part_samples(8, [2, 2], [0.55, 0.45]) == [4, 4]
+    assert part_samples(4, [3, 2], [0.6, 0.4]) == []
+    assert part_samples(12.5, [1, 1], [0.7, 0.3]) == [9, 4]
+
+
+PARTS = st.lists(st.tuples(st.integers(1, 9), st.floats(0.05, 1.0)), min_size=1, max_size=4)
+
+
+@given(PARTS, st.integers(1, 300), st.sampled_from([1, 2, 3, 5, 8]))
+def test_whole_samples_are_all_of_them_and_no_replica_has_more_than_its_share_rounded_up(parts, batch, m):
+    replicas, weights = map(list, zip(*parts, strict=True))
+    shares, micro = [w / sum(weights) for w in weights], batch / m
+    if micro < 1:
+        return
+    got = part_samples(micro, replicas, shares)
+    if not got:
+        assert any(micro * share / n < 1 for share, n in zip(shares, replicas, strict=True))
+        return
+    assert sum(got) == math.ceil(micro)
+    for whole, n, share in zip(got, replicas, shares, strict=True):
+        each = of_each(whole, n)
+        assert len(each) == n
+        assert sum(each) == whole
+        assert each[0] - each[-1] <= 1 <= each[-1]
+        assert each[0] <= largest_share(micro * share / n)
+    again = whole_parts(micro, replicas, got)
+    assert sum(again) == pytest.approx(1.0, abs=1e-12)
+    assert all(micro * share / n >= 1 - 1e-9 for share, n in zip(again, replicas, strict=True))
+    assert part_samples(micro, replicas, again) == got
+    assert [largest_share(micro * share / n) for share, n in zip(again, replicas, strict=True)] == [
+        of_each(whole, n)[0] for whole, n in zip(got, replicas, strict=True)
+    ]
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=60)
+def test_a_plan_in_whole_samples_computes_no_longer_and_needs_no_more_memory(data):
+    """And it is what the recommender judges, so that all that it answers is whole."""
+    fleet = Fleet(SPEEDS, (gpu_type("V100"), gpu_type("T4")), (4, 4))
+    asked = Request(SPEEDS, "resnet50", data.draw(st.integers(8, 90)), fleet, 8, Space(mixed=True))
+    share = data.draw(st.floats(0.1, 0.9))
+    parts = (Part("V100", data.draw(st.integers(1, 4)), share), Part("T4", data.draw(st.integers(1, 4)), 1 - share))
+    gpus, m = sum(part.gpus for part in parts), data.draw(st.sampled_from([1, 2, 3]))
+    plan = Plan((Stage(0, len(SPEEDS.graph("resnet50")) - 1, "V100", gpus, parts=parts),), m)
+    whole, found = in_whole_samples(plan, asked.batch_size), asked.truth(plan)
+    before, after = (SPEEDS.plan("resnet50", asked.batch_size, p, fleet.gpus(p), fleet.spec) for p in (plan, whole))
+    assert (found is not None) == before.fits == after.fits
+    assert after.iteration_s <= before.iteration_s * (1 + 1e-12)
+    if found is not None:
+        assert after.memory_part <= before.memory_part
+        assert found.iteration_s == after.iteration_s
+        assert found.plan.stages == in_whole_samples(found.plan, asked.batch_size).stages
+
+
+@pytest.mark.parametrize("model, batch, counts", [("resnet50", 61, (3, 2)), ("gnmt-8", 37, (2, 3))])
+def test_the_search_finds_whole_samples(model, batch, counts):
+    """Each part of each plan found has a whole number of the samples of a micro-batch."""
+    fleet = Fleet(SPEEDS, (gpu_type("V100"), gpu_type("T4")), counts)
+    asked = Request(SPEEDS, model, batch, fleet, sum(counts), Space(mixed=True, micro_batches=(1, 2, 3)))
+    found = gather(asked, ("uneven", "metis", "search"), evaluations=400)
+    assert any(stage.parts for r in found for stage in r.plan.stages)
+    for r in found:
+        micro = batch / r.plan.micro_batches
+        for stage in r.plan.stages:
+            if stage.parts:
+                replicas, shares = [part.gpus for part in stage.parts], [part.share for part in stage.parts]
+                samples = part_samples(micro, replicas, shares)
+                assert sum(samples) == math.ceil(micro)
+                assert shares == pytest.approx(whole_parts(micro, replicas, samples), abs=1e-12)

@@ -48,6 +48,16 @@ def test_no_plan_on_three_gpus_is_below_the_bounds(model, rented):
     none_below(lower_bound(asked), every_plan(asked, ends))
 
 
+@pytest.mark.parametrize("blocking", [True, "both"])
+@pytest.mark.parametrize("model", ["gpt2-1.5b", "vgg16", "gnmt-8"])
+def test_no_plan_is_below_the_bounds_where_transfers_block(model, blocking):
+    """Brute force again, where messages take the time of the GPUs at one end or at both."""
+    performance = Performance(blocking=blocking)
+    asked = request(model, 24, (V100, T4), (2, 1), Space(micro_batches=(1, 3, 6)), performance=performance)
+    ends = np.unique(np.linspace(0, len(PERFORMANCE.graph(model)), 6).astype(int)).tolist()
+    none_below(lower_bound(asked), every_plan(asked, ends))
+
+
 @pytest.mark.slow
 @settings(max_examples=15)
 @given(st.data())

@@ -26,6 +26,7 @@ def problem(request: Request, members: Sequence[int], budget: int | None = None)
     return Problem(
         request.performance, request.model, request.batch_size, tuple(fleet.types[t] for t in members), counts,
         tuple(fleet.node_gpus[t] for t in members), min(budget or request.budget, request.budget, sum(counts)),
+        tuple(sorted(request.space.micro_batches)),
     )
 
 
@@ -61,4 +62,4 @@ def propose(request: Request) -> Iterator[Plan]:
 
 def _candidates(request: Request, members: Sequence[int], one: Problem) -> list[Plan]:
     """`candidates`, once for all budgets of a job that come to the same problem in fine units."""
-    return request.once(("candidates", tuple(members), one.budget), lambda: candidates(one))
+    return request.once(("candidates", tuple(members), one.budget, one.micro_batches), lambda: candidates(one))

@@ -71,6 +71,10 @@ class Layers:
             out.append(ways)
         return out
 
+    def share(self, ways: int) -> OperatorGraph:
+        """The operators of one of so many GPUs, a degree of `ways`."""
+        return self._shares[ways]
+
     @cached_property
     def flops(self) -> np.ndarray:
         """float64 [L + 1]: running sum of the arithmetic of a sample forward; of time, where nobody counted it."""

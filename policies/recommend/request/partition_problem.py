@@ -25,6 +25,7 @@ import numpy as np
 
 from policies.recommend.request.request import MICRO_BATCHES
 from sim.performance import GpuType, Performance
+from sim.performance.embeddings import touched
 from sim.performance.gpu_links import inside, network_bytes_per_s
 from sim.performance.graph import VALUE_BYTES
 from sim.performance.samples import largest_share
@@ -70,6 +71,7 @@ class Problem:
     counts : GPUs of each type that there are.
     node_gpus : GPUs on a node of each type.
     budget : GPUs that the plan may use in all.
+    micro_batches : how many an iteration may have.
     """
 
     performance: Performance
@@ -79,6 +81,7 @@ class Problem:
     counts: tuple[int, ...]
     node_gpus: tuple[int, ...]
     budget: int
+    micro_batches: tuple[int, ...] = MICRO_BATCHES
 
     @cached_property
     def unit(self) -> int:
@@ -144,18 +147,24 @@ class Problem:
         """float64 [B, B, T, Q]: all-reduce and optimizer step of each stage."""
         out = np.zeros((self.blocks, self.blocks, len(self.types), len(self.sizes)))
         graph = self.performance.graph(self.model)
-        running = np.concatenate(([0.0], np.cumsum(graph.weight_params - graph.sparse_params)))[self.first_op]
-        params = np.maximum(running[None, 1:] - running[:-1, None], 0.0)
+        dense, value = graph.weight_params - graph.sparse_params, self.performance.value_bytes
+        rows = touched(graph, float(self.batch_size), value)
+        params = self._of_stages(dense)
+        stepped, num_bytes = params + self._of_stages(rows.params), value * params + self._of_stages(rows.num_bytes)
         for t, gpu in enumerate(self.types):
             # An optimizer's step is in proportion to parameters.
-            a_parameter_s = self.performance.update_s(self.model, 0, len(graph) - 1, gpu) / max(running[-1], 1.0)
-            out[:, :, t, :] = (a_parameter_s * params)[:, :, None]
+            a_parameter_s = self.performance.update_s(self.model, 0, len(graph) - 1, gpu) / max(dense.sum(), 1.0)
+            out[:, :, t, :] = (a_parameter_s * stepped)[:, :, None]
             for q, size in enumerate(self.sizes):
                 if size * self.unit > 1:
                     start, s_per_byte = self.allreduce_lines(t, size * self.unit)
-                    num_bytes = self.performance.value_bytes * params
                     out[:, :, t, q] += (start + num_bytes[:, :, None] * s_per_byte).min(axis=2)
         return out
+
+    def _of_stages(self, of_ops: np.ndarray) -> np.ndarray:
+        """float64 [B, B]: sums over the operators of each stage."""
+        running = np.concatenate(([0.0], np.cumsum(of_ops)))[self.first_op]
+        return np.asarray(np.maximum(running[None, 1:] - running[:-1, None], 0.0))
 
     def allreduce_lines(self, t: int, gpus: int) -> tuple[np.ndarray, np.ndarray]:
         """An all-reduce over GPUs of a type on full nodes: least of start_s + bytes x s_per_byte; float64 [2] each."""
@@ -216,7 +225,7 @@ class Problem:
         """
         fixed, passing, stored = self._memory_gib
         best = (math.inf, 1)
-        for m in MICRO_BATCHES:
+        for m in self.micro_batches:
             for size in self.sizes:
                 samples = self.samples(m, size * self.unit)
                 if samples < 1:

@@ -14,6 +14,7 @@ import numpy as np
 from policies.recommend.request.fleet import Fleet, whole
 from policies.recommend.request.recommend_error import RecommendError
 from policies.recommend.request.stage_gpus import counts_of
+from policies.recommend.request.whole_samples import in_whole_samples
 from sim.api import Plan
 from sim.kernels.dominance import first_of_fronts
 from sim.performance import Performance, PerformanceError
@@ -110,6 +111,8 @@ class Request:
     space: Space = field(default_factory=Space)
     seed: int = 0
     seconds: float = 10.0
+    found_by: dict[Plan, str] = field(default_factory=dict, repr=False)
+    """The method that proposed a plan first, where anybody kept that; copies of a request share it."""
     _judged: dict[Plan, Recommendation | None] = field(default_factory=dict, repr=False)
     _shared: dict[tuple, Any] = field(default_factory=dict, repr=False)
     """Of `once`; a planner gives all its requests the same."""
@@ -154,9 +157,10 @@ class Request:
     def truth(self, plan: Plan) -> Recommendation | None:
         """What a plan brings by `Performance.plan` on the empty fleet, or None: it does not fit, or needs more GPUs.
 
-        Answers are remembered. A predicted time or memory in the plan is not read.
+        Its parts take whole samples (`in_whole_samples`). Answers are remembered. A predicted time or memory in the
+        plan is not read.
         """
-        plan = replace(plan, iteration_s=math.nan, memory_gib=())
+        plan = replace(in_whole_samples(plan, self.batch_size), iteration_s=math.nan, memory_gib=())
         # A NaN equals nothing, not even as a part of a key.
         key = replace(plan, iteration_s=0.0)
         if key not in self._judged:
@@ -202,6 +206,7 @@ class Request:
 
     def _front_at_once(self, plans: Sequence[Plan]) -> tuple[Recommendation, ...] | None:
         """The same by `PlansAtOnce`; None where one by one is the only way, or has more to say of what is wrong."""
+        plans = [in_whole_samples(plan, self.batch_size) for plan in plans]
         fleet, job = self.fleet, (self.performance, self.model, self.batch_size)
         together = self.once(("at once",), lambda: PlansAtOnce(*job, fleet.spec, fleet.gpus_of_type))
         if not together.serves or not all(map(together.takes, plans)):

@@ -43,15 +43,15 @@ def gather(
     """
     modules = {name: method(name) for name in dict.fromkeys(methods)}
     if request.measured:
-        return _by_counts(request.judged(method("data-parallel").propose(request)))
+        return _by_counts(_named(request, name := "data-parallel", request.judged(method(name).propose(request))))
     ground, searching, update = Ground(request), "search" in modules, update or _silent
     total = len(modules) - searching + searching * math.ceil(request.seconds)
     found: list[Recommendation] = []
     for done, name in enumerate(name for name in modules if name != "search"):
         update(done, total)
-        found += request.judged(proposed(request, name, ground))
+        found += _named(request, name, request.judged(proposed(request, name, ground)))
     if not found and (near := leanest(request)) is not None:
-        found = request.judged([near.plan])
+        found = _named(request, "least memory", request.judged([near.plan]))
     if searching:
         begin = [*(r.plan for r in _by_counts(found)), *(lean(request) if found else starts(request))]
         base = total - math.ceil(request.seconds)
@@ -60,10 +60,17 @@ def gather(
             most = None if evaluations is None else math.ceil(evaluations * share)
             search = _search(part, begin, seconds, most, partial(_passed, update, base, total))
             base += int(seconds)
-            found += search.found.values()
+            found += _named(request, "search", list(search.found.values()))
             begin = [r.plan for r in _by_counts(found)]
     update(total, total)
     return _by_counts(found)
+
+
+def _named(request: Request, name: str, found: list[Recommendation]) -> list[Recommendation]:
+    """What was found, each with the method that found it kept, unless another one did before."""
+    for r in found:
+        request.found_by.setdefault(r.plan, name)
+    return found
 
 
 def proposed(request: Request, name: str, ground: Ground | None = None) -> Iterator[Plan]:

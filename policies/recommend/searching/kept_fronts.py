@@ -47,7 +47,7 @@ def kept_name(request: Request, methods: Sequence[str]) -> str:
         request.batch_size, request.budget, request.space, request.seed, request.seconds, tuple(methods),
         fleet.types, fleet.counts, fleet.node_gpus, fleet.rented_gpus,
         performance.links, performance.calibration, performance.optimizer, performance.schedule, performance.blocking,
-        performance.overlap, performance.exchange,
+        performance.overlap, performance.exchange, performance.context_gib,
     )  # fmt: skip
     return hashlib.sha256(repr(depends_on).encode()).hexdigest()
 

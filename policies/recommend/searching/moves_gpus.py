@@ -10,9 +10,10 @@ import numpy as np
 from policies.recommend.request.ground import Ground
 from policies.recommend.searching.move import pick, plain, put
 from sim.api import Part, Plan, Stage
+from sim.performance.samples import part_samples, whole_parts, whole_shares
 
 SHARES = 64
-"""Shares of a stage of several types are multiples of 1 / SHARES, so that they add up to 1 exactly."""
+"""Parts of a micro-batch that are handed from one type of a stage to another."""
 
 
 def _on(stage: Stage, device: Stage) -> Stage:
@@ -166,15 +167,22 @@ def resize_part(plan: Plan, ground: Ground, rng: np.random.Generator) -> Plan | 
 
 
 def reshare(plan: Plan, ground: Ground, rng: np.random.Generator) -> Plan | None:
-    """1 / SHARES of a micro-batch goes from one type of a stage to another."""
+    """Samples of a micro-batch go from one type of a stage to another: one a replica of either, or 1 / SHARES."""
     s = _mixed_stage(plan, rng)
     if s < 0:
         return None
-    parts = list(plan.stages[s].parts)
-    a, b = (int(x) for x in rng.choice(len(parts), 2, replace=False))
-    parts[a] = replace(parts[a], share=parts[a].share - 1 / SHARES)
-    parts[b] = replace(parts[b], share=parts[b].share + 1 / SHARES)
-    return put(plan, s, replace(plan.stages[s], parts=tuple(parts))) if parts[a].share > 0 else None
+    stage = plan.stages[s]
+    replicas = [part.gpus // stage.tensor for part in stage.parts]
+    micro = ground.batch_size / plan.micro_batches
+    a, b = (int(x) for x in rng.choice(len(replicas), 2, replace=False))
+    moved = int(pick((replicas[a], replicas[b], max(1, int(micro) // SHARES)), rng))
+    samples = part_samples(micro, replicas, [part.share for part in stage.parts])
+    if not samples or samples[a] - moved < replicas[a]:
+        return None
+    samples[a], samples[b] = samples[a] - moved, samples[b] + moved
+    shares = whole_parts(micro, replicas, samples)
+    parts = tuple(replace(part, share=share) for part, share in zip(stage.parts, shares, strict=True))
+    return put(plan, s, replace(stage, parts=parts))
 
 
 def _mixed_stage(plan: Plan, rng: np.random.Generator) -> int:
@@ -184,20 +192,21 @@ def _mixed_stage(plan: Plan, rng: np.random.Generator) -> int:
 
 
 def _mixed(plan: Plan, ground: Ground, s: int, parts: Sequence[Part]) -> Plan | None:
-    """Stage s on these parts, shares in proportion to what their replicas do in a second at equal samples each."""
+    """Stage s on these parts, whole samples in proportion to what their replicas do in a second at equal ones each."""
     stage = plan.stages[s]
     if len(parts) == 1:
         return put(plan, s, plain(stage, parts[0].gpu_type, parts[0].gpus, stage.tensor))
-    samples = ground.batch_size / plan.micro_batches / sum(part.gpus // stage.tensor for part in parts)
-    speeds = []
-    for part in parts:
-        line = ground.times_s(part.gpu_type, samples, stage.tensor, plan.order)
-        took = line[stage.last_op] - (line[stage.first_op - 1] if stage.first_op else 0.0)
-        speeds.append(part.gpus / max(took, 1e-12))
-    units = np.maximum(1, np.floor(np.array(speeds) / sum(speeds) * SHARES)).astype(int)
-    units[int(np.argmax(units))] += SHARES - units.sum()
-    if units.min() < 1:
+    replicas, micro = [part.gpus // stage.tensor for part in parts], ground.batch_size / plan.micro_batches
+    if sum(replicas) > micro:
         return None
-    shared = tuple(replace(part, share=float(n) / SHARES) for part, n in zip(parts, units, strict=True))
+    mean, slopes_s = micro / sum(replicas), []
+    for part in parts:
+        line = ground.times_s(part.gpu_type, mean, stage.tensor, plan.order)
+        took = line[stage.last_op] - (line[stage.first_op - 1] if stage.first_op else 0.0)
+        slopes_s.append(max(took, 1e-12) / mean)
+    together = micro / sum(n / slope for n, slope in zip(replicas, slopes_s, strict=True))
+    most = whole_shares(replicas, [max(1.0, together / slope) for slope in slopes_s], [(0.0, b) for b in slopes_s])
+    samples = [n * k for n, k in zip(replicas, most, strict=True)]
+    shared = tuple(replace(part, share=n / sum(samples)) for part, n in zip(parts, samples, strict=True))
     gpus = sum(part.gpus for part in parts)
     return put(plan, s, replace(stage, gpu_type=parts[0].gpu_type, gpus=gpus, parts=shared))

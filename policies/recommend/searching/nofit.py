@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,9 +18,17 @@ from policies.recommend.request.recommend_error import RecommendError
 from policies.recommend.request.request import MICRO_BATCHES, Request
 from sim.api import Plan
 from sim.performance import GpuType
+from sim.performance.memory import stage_memory, weight_versions
+from sim.performance.samples import largest_share
 
 MOST_GPUS = 1024
 """GPUs of a type, at most, that are tried as advice."""
+EACH = 16
+"""Stages up to which each number of them is tried."""
+REFINED = 6
+"""Pipelines that come nearest to memory, if none fits, which are cut anew at any operator."""
+CLOSE = 1e-3
+"""How near to the least possible the fullest stage is then, relatively."""
 WAYS = (2, 4, 8)
 """Tensor parallelism that is tried as advice."""
 ZERO = (1, 2, 3)
@@ -40,7 +50,7 @@ class Leanest:
         words += [f"tensor parallelism over {stage.tensor}"] * (stage.tensor > 1)
         words += [f"{plan.micro_batches} micro-batches"] * (plan.micro_batches > 1)
         words += ["recomputation"] * plan.recompute + [f"ZeRO {plan.zero}"] * (plan.zero > 0)
-        return f"{', '.join(words)}, is the least that is lacking"
+        return f"{', '.join(words)}; of all plans tried this lacks least"
 
 
 def nothing_fits(request: Request, catalogue: Sequence[GpuType] = ()) -> RecommendError:
@@ -76,20 +86,28 @@ def nothing_fits(request: Request, catalogue: Sequence[GpuType] = ()) -> Recomme
 def leanest(request: Request) -> Leanest | None:
     """The plan with the least memory needed / there, of pipelines on each type and on all, cut by memory.
 
-    All stages have as many GPUs; p stages for powers of two and the most there can be. None: the space has no plan.
+    All stages have as many GPUs; p stages, for each p up to EACH, powers of two and the most there can be. They are cut
+    between coarse layers; where none fits so, those that come nearest, and those with more stages than layers, are cut
+    anew at any operator. None: the space has no plan.
     """
-    layers, best = Layers(request), (math.inf, Plan(()))
-    fleet = request.fleet
+    layers, fleet = Layers(request), request.fleet
     present = sorted(fleet.present, key=lambda t: -fleet.types[t].memory_gib)
     together = [] if request.space.single_type or len(present) < 2 else [present]
-    for members in (*([t] for t in present), *together):
-        devices = Devices(request, fleet.counts, tuple(members))
-        for style in styles(request):
-            for ways in layers.ways(request.space.tensor):
-                best = min(best, *_pipelines(request, layers, devices, style, ways), key=lambda one: one[0])
-    plan = best[1]
-    if not plan.stages:
+    sketches = [
+        sketch for members in (*([t] for t in present), *together) for style in styles(request)
+        for ways in layers.ways(request.space.tensor)
+        for sketch in _sketches(request, layers, Devices(request, fleet.counts, tuple(members)), style, ways)
+    ]
+    # Of equals the first.
+    ranked = sorted(((*sketch.cut(), at) for at, sketch in enumerate(sketches)), key=lambda one: (one[0], one[2]))
+    if ranked and ranked[0][0] > 1:
+        near = [at for ratio, _, at in ranked if ratio < math.inf][:REFINED]
+        near += [at for _, _, at in ranked if sketches[at].p > len(layers)][:REFINED]
+        anew = [(*sketches[at].cut_anew(), at) for at in near]
+        ranked = sorted([*anew, ranked[0]], key=lambda one: (one[0], one[2]))
+    if not ranked or ranked[0][0] == math.inf:
         return None
+    plan = sketches[ranked[0][2]].plan(ranked[0][1])
     memory = request.performance.plan(
         request.model, request.batch_size, plan, fleet.gpus(plan), fleet.spec
     ).memory_gib
@@ -98,52 +116,131 @@ def leanest(request: Request) -> Leanest | None:
     return Leanest(plan, stage, memory[stage], there[stage])
 
 
-def _pipelines(
-    request: Request, layers: Layers, devices: Devices, style: Style, ways: int
-) -> list[tuple[float, Plan]]:
-    """(Memory needed / there, plan) of pipelines on the first GPUs of the row."""
-    found: list[tuple[float, Plan]] = [(math.inf, Plan(()))]
+def lack(request: Request) -> str:
+    """How much memory is lacking where no plan fits; '' where one does, or none is possible."""
+    near = None if request.measured else leanest(request)
+    if near is None or near.need_gib <= near.there_gib:
+        return ""
+    gpu_type = near.plan.stages[near.stage].gpu_type
+    return f"{near.need_gib:.2f} GiB needed on a GPU of {gpu_type} and {near.there_gib:g} GiB there ({near})"
+
+
+@dataclass(frozen=True)
+class _Sketch:
+    """A pipeline that is not cut yet: p stages of equally many GPUs, all of one type."""
+
+    request: Request
+    layers: Layers
+    devices: Devices
+    style: Style
+    ways: int
+    p: int
+    replicas: int
+    m: int
+
+    @property
+    def samples(self) -> float:
+        return self.request.batch_size / self.m / self.replicas
+
+    @cached_property
+    def first(self) -> list[int]:
+        """Where each stage begins in the row. All types of the row have a part, in proportion to their GPUs."""
+        gpus, whole = self.ways * self.replicas, len(self.devices)
+        return [s * gpus if self.p * gpus == whole else s * (whole // (self.p * gpus)) * gpus for s in range(self.p)]
+
+    @cached_property
+    def there_gib(self) -> list[float]:
+        """Memory of a GPU of each stage; empty: one would be of several types."""
+        parts = [self.devices.parts(at, self.ways * self.replicas) for at in self.first]
+        if any(len(part) > 1 for part in parts):
+            return []
+        return [self.request.fleet.types[part[0][0]].memory_gib for part in parts]
+
+    def cut(self) -> tuple[float, list[int]]:
+        """Memory needed / there of the fullest stage, and the first operators of stages cut between coarse layers."""
+        layers = self.layers
+        if self.p > len(layers) or not self.there_gib:
+            return math.inf, []
+        cut = least_bottleneck([
+            layers.memory_gib(self.samples, self._held(s), self.ways, self.replicas, self.style) / there
+            for s, there in enumerate(self.there_gib)
+        ])
+        return (math.inf, []) if cut is None else (cut[1], [int(layers.first_op[at]) for at in cut[0]])
+
+    def cut_anew(self) -> tuple[float, list[int]]:
+        """The same, cut at any operator: a stage needs no less with an operator more, so they are filled in turn."""
+        if not self.there_gib:
+            return math.inf, []
+        ends = [s * len(self.layers.graph) // self.p for s in range(self.p + 1)]
+        low, high = 0.0, max(self._part(s, ends[s], ends[s + 1]) for s in range(self.p))
+        while high - low > CLOSE * high:
+            middle = (low + high) / 2
+            found = self._filled(middle)
+            if found is None:
+                low = middle
+            else:
+                ends, high = found, max(self._part(s, found[s], found[s + 1]) for s in range(self.p))
+        return high, ends
+
+    def _filled(self, most: float) -> list[int] | None:
+        """Stages that need no more than `most` of what is there, each as long as can be; None: there are none."""
+        operators, ends = len(self.layers.graph), [0]
+        for s in range(self.p):
+            low, high = ends[-1], operators - (self.p - 1 - s)
+            while low < high:
+                middle = (low + high + 1) // 2
+                if self._part(s, ends[-1], middle) <= most:
+                    low = middle
+                else:
+                    high = middle - 1
+            if low == ends[-1]:
+                return None
+            ends.append(low)
+        return ends if ends[-1] == operators else None
+
+    def _part(self, s: int, first: int, end: int) -> float:
+        """Memory needed / there of stage s with operators first .. end - 1."""
+        key = s, first, end
+        if key not in self._parts:
+            asked = self.request.performance
+            self._parts[key] = stage_memory(
+                self.layers.share(self.ways), [(first, end - 1)], largest_share(self.samples), self._held(s),
+                replicas=self.replicas, zero=self.style.zero, recompute=self.style.recompute,
+                versions=weight_versions(self.style.schedule or asked.schedule, s, self.p),
+                value_bytes=asked.value_bytes, optimizer=asked.optimizer, context_gib=asked.context_gib,
+            ).total_gib / self.there_gib[s]  # fmt: skip
+        return self._parts[key]
+
+    @cached_property
+    def _parts(self) -> dict[tuple[int, int, int], float]:
+        return {}
+
+    def _held(self, stage: int) -> int:
+        return self.layers.held(self.style, stage, self.p, self.m)
+
+    def plan(self, ends: Sequence[int]) -> Plan:
+        """The pipeline cut so: first operator of each stage, then the number of operators."""
+        gpus = self.ways * self.replicas
+        spans = [(a, b - 1) for a, b in pairwise(ends)]
+        stages = [self.devices.stage(span, at, gpus, tensor=self.ways)
+                  for span, at in zip(spans, self.first, strict=True)]  # fmt: skip
+        plan = self.style.plan(stages, self.m)
+        assert plan is not None  # Each stage is of one type, and its GPUs are a multiple of `ways`.
+        return plan
+
+
+def _sketches(request: Request, layers: Layers, devices: Devices, style: Style, ways: int) -> Iterator[_Sketch]:
+    """Pipelines on the first GPUs of the row."""
     most = min(len(devices), request.budget)
-    stages = min(len(layers), most // ways)
+    stages = min(len(layers.graph), most // ways)
     some = [m for m in request.space.micro_batches if m <= request.batch_size]
-    for p in sorted({min(1 << k, stages) for k in range(stages.bit_length() + 1)} - {0}):
-        for m in {min(some), max(some)} if some else ():
+    # More stages are shorter, but the first ones keep more micro-batches: none of few is left out.
+    few = range(1, min(stages, EACH) + 1)
+    for p in sorted({*few, *(min(1 << k, stages) for k in range(stages.bit_length() + 1))} - {0}):
+        for m in sorted({min(some), max(some)}) if some else ():
             # More replicas have fewer samples each, and with ZeRO a smaller share of what they keep.
-            for replicas in {1, min(most // (p * ways), request.batch_size // m)} - {0}:
-                if (one := _pipeline(request, layers, devices, style, ways, p, replicas, m)) is not None:
-                    found.append(one)
-    return found
-
-
-def _pipeline(
-    request: Request, layers: Layers, devices: Devices, style: Style, ways: int, p: int, replicas: int, m: int
-) -> tuple[float, Plan] | None:
-    gpus, samples = ways * replicas, request.batch_size / m / replicas
-    if samples < 1:
-        return None
-    # All types of the row have a part, in proportion to their GPUs.
-    first = [s * gpus if p * gpus == len(devices) else _spread(devices, s, p, gpus) for s in range(p)]
-    parts = [devices.parts(at, gpus) for at in first]
-    if any(len(part) > 1 for part in parts):
-        return None
-    ratios = [
-        layers.memory_gib(samples, layers.held(style, s, p, m), ways, replicas, style)
-        / request.fleet.types[part[0][0]].memory_gib
-        for s, part in enumerate(parts)
-    ]
-    cut = least_bottleneck(ratios)
-    if cut is None:
-        return None
-    cuts, ratio = cut
-    plan = style.plan([
-        devices.stage(layers.span(cuts[s], cuts[s + 1]), at, gpus, tensor=ways) for s, at in enumerate(first)
-    ], m)
-    return None if plan is None else (ratio, plan)
-
-
-def _spread(devices: Devices, stage: int, stages: int, gpus: int) -> int:
-    """Where a stage begins in the row, if stages leave gaps."""
-    return stage * (len(devices) // (stages * gpus)) * gpus
+            for replicas in sorted({1, min(most // (p * ways), request.batch_size // m)} - {0}):
+                yield _Sketch(request, layers, devices, style, ways, p, replicas, m)
 
 
 def remedies(request: Request, catalogue: Sequence[GpuType] = ()) -> Iterator[str]:
@@ -189,18 +286,42 @@ def _on(request: Request, gpu: GpuType, count: int) -> Request:
 
 
 def _more_gpus(request: Request) -> str | None:
-    """Twice the GPUs that may be used, again and again, then twice those that are there: the first that fits."""
+    """The smallest number that fits: of the GPUs that may be used, else of those of one type, beside the others."""
     fleet, there = request.fleet, sum(request.fleet.counts)
-    most = request.budget
-    while most < there:
-        most = min(2 * most, there)
-        if _fits(replace(request, max_gpus=most, _judged={})):
-            return f"up to {most} of these GPUs"
-    factor = 2
-    while max(fleet.counts) * factor <= MOST_GPUS:
-        counts = [n * factor for n in fleet.counts]
-        larger = Fleet(request.performance, fleet.types, counts, fleet.node_gpus)
-        if _fits(replace(request, fleet=larger, max_gpus=sum(counts), _judged={})):
-            return " and ".join(f"{n} {gpu}" for n, gpu in zip(counts, fleet.names, strict=True) if n)
-        factor *= 2
-    return None
+    most = least_that(lambda n: _fits(replace(request, max_gpus=n, _judged={})), request.budget, there)
+    if most is not None:
+        return f"up to {most} of these GPUs"
+    ways = []
+    for t in fleet.present:
+        most = least_that(partial(_fits_with, request, t), fleet.counts[t], MOST_GPUS)
+        if most is not None:
+            counts = [most if k == t else n for k, n in enumerate(fleet.counts)]
+            ways.append(" and ".join(f"{n} {gpu}" for n, gpu in zip(counts, fleet.names, strict=True) if n))
+    return " or ".join(ways) or None
+
+
+def _fits_with(request: Request, t: int, count: int) -> bool:
+    """Whether the same job fits where there are so many of one type, and all may be used."""
+    fleet = request.fleet
+    counts = [count if k == t else n for k, n in enumerate(fleet.counts)]
+    larger = Fleet(request.performance, fleet.types, counts, fleet.node_gpus, fleet.rented_gpus)
+    return _fits(replace(request, fleet=larger, max_gpus=sum(counts), _judged={}))
+
+
+def least_that(fits: Callable[[int], bool], none: int, most: int) -> int | None:
+    """The smallest number above `none`, which is too small, that fits, if more always do; None: none up to `most` does.
+
+    Doubled until it fits, then halved in between: about 2 log2 of it is tried.
+    """
+    low, high = none, none
+    while high < most:
+        high = min(2 * high, most)
+        if fits(high):
+            break
+        low = high
+    else:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high

@@ -13,7 +13,7 @@ from policies.recommend.request.request import Recommendation, Request
 from policies.recommend.searching.bounds import Bound
 from sim.api import Plan, Stage
 from sim.performance.operator_time import operator_times_s
-from sim.performance.samples import largest_share
+from sim.performance.samples import largest_share, micro_batches_of, of_each, part_samples
 
 PARTS = ("compute_s", "tensor_s", "bubble_s", "transfer_s", "allreduce_s", "update_s")
 
@@ -24,10 +24,10 @@ def known(value: float) -> float | None:
 
 
 def plan_row(request: Request, r: Recommendation, iterations: int | None = None) -> dict[str, Any]:
-    """A plan and what it brings: time and its parts, rates, cost, how it trains, GPUs by type.
+    """A plan and what it brings: time and its parts, rates, cost, how it trains, samples of each micro-batch, GPUs.
 
     `tensor_s` is a part of `compute_s`; the other parts add up to `iteration_s`. `memory_part` is what each stage needs
-    of the memory that its GPUs have.
+    of the memory that its GPUs have. `method` found the plan first; `search` begins where the others end.
     """
     plan, fleet = r.plan, request.fleet
     i = request.performance.plan(request.model, request.batch_size, plan, fleet.gpus(plan), fleet.spec)
@@ -41,11 +41,14 @@ def plan_row(request: Request, r: Recommendation, iterations: int | None = None)
         "job_s": None if iterations is None else r.iteration_s * iterations,
         "gpus": {name: n for name, n in zip(fleet.names, r.counts, strict=True) if n},
         "micro_batches": plan.micro_batches,
+        "micro_batch_samples": [n for many, n in micro_batches_of(int(request.batch_size), plan.micro_batches)
+                                for _ in range(many)],
         "schedule": plan.schedule or request.performance.schedule,
         "recompute": plan.recompute,
         "zero": plan.zero,
         "order": list(plan.order),
         "source": i.source,
+        "method": request.found_by.get(plan),
         "layout": layout(plan),
         "memory_part": list(i.memory_part),
     }
@@ -63,7 +66,8 @@ def layout(plan: Plan) -> str:
 def stage_rows(request: Request, plan: Plan) -> list[dict[str, Any]]:
     """Each stage: operators, GPUs, time of a micro-batch without communication, memory needed and there.
 
-    A stage of several types takes as long as its slowest part; `there_gib` names all parts' memory.
+    A stage of several types takes as long as its slowest part; `there_gib` names all parts' memory. `samples` are those
+    of each replica, of a micro-batch (of a larger one, where they are unequal).
     """
     if request.measured:
         return []
@@ -72,14 +76,16 @@ def stage_rows(request: Request, plan: Plan) -> list[dict[str, Any]]:
     rows = []
     for s, stage in enumerate(plan.stages):
         forward_s, backward_s = _times_s(request, graph, plan, stage)
+        replicas, shares = zip(*((part.gpus // stage.tensor, part.share) for part in stage.all_parts), strict=True)
+        samples = part_samples(request.batch_size / plan.micro_batches, replicas, shares)
         there = [request.fleet.types[request.fleet.names.index(part.gpu_type)].memory_gib for part in stage.all_parts]
         rows.append({
             "stage": s, "first_op": stage.first_op, "last_op": stage.last_op,
             "first_name": graph.ops[stage.first_op], "last_name": graph.ops[stage.last_op],
             "gpus": [
-                {"gpu_type": part.gpu_type, "gpus": part.gpus, "replicas": part.gpus // stage.tensor,
-                 "share": part.share, "there_gib": gib}
-                for part, gib in zip(stage.all_parts, there, strict=True)
+                {"gpu_type": part.gpu_type, "gpus": part.gpus, "replicas": n, "share": part.share,
+                 "samples": of_each(whole, n), "there_gib": gib}
+                for part, n, whole, gib in zip(stage.all_parts, replicas, samples, there, strict=True)
             ],
             "replicas": stage.gpus // stage.tensor, "tensor": stage.tensor,
             "forward_s": forward_s, "backward_s": backward_s,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from policies.recommend.request.partition_problem import Problem
-from policies.recommend.request.request import MICRO_BATCHES
 from policies.recommend.request.vectors import count_vectors
 from sim.api import Plan, Stage
 from sim.kernels.partition import partition
 
 MARGIN = 1.1
 """How much slower, by the tables, than the best within its GPU counts a plan that gets the truth may be."""
-TRIES = 3
-"""Plans of one vector (of different micro-batch counts) that get it."""
+TRIES = 0.5
+"""Of the micro-batch counts: plans of one vector that get it."""
 
 
 def table(problem: Problem, m: int, known: np.ndarray) -> tuple[np.ndarray, list[Plan | None]]:
@@ -50,16 +51,17 @@ def candidates(problem: Problem) -> list[Plan]:
     vectors, _ = count_vectors(problem.limits, problem.total, problem.sizes)
     least = np.full(len(vectors), np.inf)
     found: list[list[Plan]] = [[] for _ in vectors]
-    for m in MICRO_BATCHES:
+    for m in problem.micro_batches:
         if problem.batch_size >= m:
             best, plans = table(problem, m, least)
             least = np.minimum(least, best)
             for of_vector, plan in zip(found, plans, strict=True):
                 of_vector += [plan] if plan is not None else []
     out: list[Plan] = []
+    tries = math.ceil(TRIES * len(problem.micro_batches))
     for v, vector in enumerate(vectors):
         within = float(least[(vectors <= vector).all(axis=1)].min()) * MARGIN
-        out += sorted((p for p in found[v] if p.iteration_s <= within), key=lambda p: p.iteration_s)[:TRIES]
+        out += sorted((p for p in found[v] if p.iteration_s <= within), key=lambda p: p.iteration_s)[:tries]
     return out
 
 
@@ -69,4 +71,4 @@ def whole_gang(problem: Problem) -> list[Plan]:
     if replicas == problem.total * problem.unit:
         return []
     stage = Stage(0, int(problem.first_op[-1]) - 1, problem.types[0].name, replicas)
-    return [Plan((stage,), m) for m in MICRO_BATCHES if problem.samples(m, replicas) >= 1]
+    return [Plan((stage,), m) for m in problem.micro_batches if problem.samples(m, replicas) >= 1]

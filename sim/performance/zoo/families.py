@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sim.performance.graph import OperatorGraph, PerformanceError
-from sim.performance.zoo import language
+from sim.performance.zoo import language, recommenders
 from traces.errors import did_you_mean
 
 _SPEC = re.compile(r"\s*(?P<name>[\w.-]+)\s*\((?P<sizes>[^()]*)\)\s*", re.ASCII)
 MOST = {"layers": 1000, "hidden": 1 << 17, "heads": 1024, "groups": 1024, "inner": 1 << 20, "tokens": 1 << 20,
-        "positions": 1 << 20, "vocabulary": 1 << 21, "experts": 256, "chosen": 256}  # fmt: skip
+        "positions": 1 << 20, "vocabulary": 1 << 21, "experts": 256, "chosen": 256, "rows": 999_999_999,
+        "width": 4096, "tables": 1000, "lookups": 1000}  # fmt: skip
 """Largest value of each size."""
 
 
@@ -48,13 +49,18 @@ def _llama(name: str, n: Mapping[str, int]) -> OperatorGraph:
     )  # fmt: skip
 
 
+def _dlrm(name: str, n: Mapping[str, int]) -> OperatorGraph:
+    return recommenders.dlrm_of_tables(name, n["rows"], n["width"], n["tables"], n["lookups"])
+
+
 FAMILIES: Mapping[str, Family] = {
     "gpt": Family(_gpt, ("layers", "hidden", "heads"), {"tokens": 1024, "vocabulary": 50257, "positions": 0}),
     "bert": Family(_bert, ("layers", "hidden", "heads"), {"tokens": 128}),
     "llama": Family(_llama, ("layers", "hidden", "heads", "inner"),
                     {"groups": 0, "tokens": 4096, "vocabulary": 32000, "experts": 1, "chosen": 1}),
+    "dlrm": Family(_dlrm, ("rows", "width"), {"tables": 26, "lookups": 1}),
 }  # fmt: skip
-"""Positions 0: as many as tokens; groups 0: keys for each head."""
+"""Positions 0: as many as tokens; groups 0: keys for each head; rows of all tables, lookups in each."""
 
 
 def _sized(family: str, layers: int, hidden: int, heads: int, **others: int) -> tuple[str, dict[str, int]]:
@@ -74,10 +80,15 @@ NAMED: Mapping[str, tuple[str, dict[str, int]]] = {
     "llama-7b": _sized("llama", 32, 4096, 32, inner=11008),
     "llama-13b": _sized("llama", 40, 5120, 40, inner=13824),
     "llama-70b": _sized("llama", 80, 8192, 64, inner=28672, groups=8),
+    "llama3-8b": _sized("llama", 32, 4096, 32, inner=14336, groups=8, tokens=8192, vocabulary=128256),
+    "llama3-70b": _sized("llama", 80, 8192, 64, inner=28672, groups=8, tokens=8192, vocabulary=128256),
+    "llama3-405b": _sized("llama", 126, 16384, 128, inner=53248, groups=8, tokens=8192, vocabulary=128256),
+    "dlrm-1tb": ("dlrm", {"rows": 204_184_588, "width": 128}),
     "mixtral-8x7b": _sized("llama", 32, 4096, 32, inner=14336, groups=8, experts=8, chosen=2),
 }
 """Sizes as published: Radford et al. 2019; Brown et al. 2020; Devlin et al. 2019;
-Touvron et al. 2023; Jiang et al. 2024."""
+Touvron et al. 2023; Jiang et al. 2024; Llama Team 2024 (arXiv:2407.21783), table 3;
+MLPerf Training 0.7, recommendation (at most 40 million rows a table)."""
 
 
 def is_sized(model: str) -> bool:
@@ -137,12 +148,13 @@ def sizes_of(model: str) -> tuple[Family, dict[str, int]]:
 
 
 def _check(model: str, sizes: Mapping[str, int], positions: int) -> None:
-    """Heads divide the width, groups the heads; tokens have positions, and experts that are chosen are there."""
-    n = {"groups": 0, "experts": 1, "chosen": 1} | dict(sizes)
+    """Heads divide the width, groups the heads; tokens have positions, chosen experts are there, tables have rows."""
+    n = dict.fromkeys(MOST, 1) | {"groups": 0} | dict(sizes)
     wrong = {
         "heads": (n["hidden"] % n["heads"] != 0, f"a divisor of hidden, {n['hidden']}"),
         "groups": (n["heads"] % (n["groups"] or 1) != 0, f"a divisor of heads, {n['heads']}"),
         "tokens": (bool(positions) and n["tokens"] > positions, f"up to {positions}, the positions that are learned"),
+        "tables": (n["tables"] > n["rows"], f"up to {n['rows']}, the rows"),
         "chosen": (n["chosen"] > n["experts"], f"up to {n['experts']}, the experts"),
     }
     for size, (is_wrong, allowed) in wrong.items():

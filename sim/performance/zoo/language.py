@@ -18,10 +18,14 @@ def _tokens(name: str, rows: int, heads: int) -> GraphBuilder:
     return GraphBuilder(name, f"a sequence of {rows:,} tokens", TOKEN_BYTES * rows, heads)
 
 
-def _logits(b: GraphBuilder, x: int, hidden: int, vocabulary: int, rows: int, *, tied: bool = True) -> None:
-    """Scores of all words and their loss; both split over the vocabulary."""
+def _logits(
+    b: GraphBuilder, x: int, hidden: int, vocabulary: int, rows: int, tied: tuple[int, ...] = ()
+) -> None:  # fmt: skip
+    """Scores of all words and their loss, both split over the vocabulary; `tied` to the table of these embeddings."""
     b.next_block()
-    x = linear(b, "logits", x, hidden, vocabulary, rows, tied=tied, bias=False, split="column")
+    x = linear(b, "logits", x, hidden, vocabulary, rows, tied=bool(tied), bias=False, split="column")
+    if tied:
+        b.tie((*tied, x), vocabulary * hidden)
     softmax_loss(b, x, vocabulary, rows, split=True)
 
 
@@ -49,7 +53,7 @@ def gpt(
     fused : attention without scores in memory (`sim.performance.zoo.layers.attention`).
     """
     b = _tokens(name, tokens, heads)
-    x = embedding(b, "embeddings", vocabulary + (positions or tokens), hidden, tokens)
+    x = words = embedding(b, "embeddings", vocabulary + (positions or tokens), hidden, tokens)
     b.next_block()
     y = layer_norm(b, "0.norm1", (x,), hidden, tokens)
     for i in range(layers):
@@ -61,7 +65,7 @@ def gpt(
         y = feed_forward(b, f"{i}", y, hidden, 4 * hidden, tokens)
         last = i == layers - 1
         x = y = layer_norm(b, "final_norm" if last else f"{i + 1}.norm1", (x, y), hidden, tokens)
-    _logits(b, x, hidden, vocabulary, tokens)
+    _logits(b, x, hidden, vocabulary, tokens, (words,))
     return b.build()
 
 
@@ -149,7 +153,7 @@ def gated_decoder(
             y = feed_forward(b, f"{i}", y, hidden, inner, tokens, gated=True, bias=False)
         after = "final_norm" if i == layers - 1 else f"{i + 1}.norm1"
         x = y = layer_norm(b, after, (x, y), hidden, tokens, rms=True)
-    _logits(b, x, hidden, vocabulary, tokens, tied=False)
+    _logits(b, x, hidden, vocabulary, tokens)
     return b.build()
 
 
@@ -195,7 +199,7 @@ def translator(
     """
     sample = f"a pair of sentences of {rows} tokens each"
     b = GraphBuilder(name, sample, 2 * TOKEN_BYTES * rows, heads)
-    x = embedding(b, "source", source_vocabulary, hidden, rows)
+    x = source = embedding(b, "source", source_vocabulary, hidden, rows)
     for i in range(layers):
         at = f"encoder.{i}"
         b.next_block()
@@ -204,6 +208,7 @@ def translator(
         x = layer_norm(b, f"{at}.norm2", (x, feed_forward(b, at, x, hidden, 4 * hidden, rows)), hidden, rows)
     b.next_block()
     memory, x = x, embedding(b, "target", target_vocabulary, hidden, rows)
+    target = x
     for i in range(layers):
         at = f"decoder.{i}"
         b.next_block()
@@ -211,7 +216,8 @@ def translator(
         y = attention(b, f"{at}.cross", x, hidden, heads, rows, memory=memory, keys=rows)
         x = layer_norm(b, f"{at}.norm2", (x, y), hidden, rows)
         x = layer_norm(b, f"{at}.norm3", (x, feed_forward(b, at, x, hidden, 4 * hidden, rows)), hidden, rows)
-    _logits(b, x, hidden, target_vocabulary or source_vocabulary, rows)
+    users = (target,) if target_vocabulary else (source, target)
+    _logits(b, x, hidden, target_vocabulary or source_vocabulary, rows, users)
     return b.build()
 
 
