@@ -17,6 +17,7 @@ from policies.recommend.request.stage_gpus import counts_of
 from sim.api import Plan
 from sim.kernels.dominance import first_of_fronts
 from sim.performance import Performance, PerformanceError
+from sim.performance.layer_times import NotMeasuredError
 from sim.performance.plans_at_once import PlansAtOnce
 
 T = TypeVar("T")
@@ -152,7 +153,8 @@ class Request:
         return cast(T, self._shared[key])
 
     def truth(self, plan: Plan) -> Recommendation | None:
-        """What a plan brings by `Performance.plan` on the empty fleet, or None: it does not fit, or needs more GPUs.
+        """What a plan brings by `Performance.plan` on the empty fleet, or None: it does not fit, needs more GPUs, or
+        was not measured.
 
         Answers are remembered. A predicted time or memory in the plan is not read.
         """
@@ -178,6 +180,8 @@ class Request:
         gpus = self.fleet.gpus(plan)
         try:
             iteration = self.performance.plan(self.model, self.batch_size, plan, gpus, self.fleet.spec)
+        except NotMeasuredError:
+            return None
         except PerformanceError:
             # Of a measured model, a type or a count that nobody measured.
             if self.measured:
