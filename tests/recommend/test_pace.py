@@ -20,14 +20,14 @@ from sim.performance.readers.layer_table import read_layers
 HEAD = "model,value_bytes,layer,tensor,params,border_bytes,kept_bytes,gpu_type,micro_batch,fwd_s,bwd_s,update_s"
 A100, V100, T4 = gpu_type("A100"), gpu_type("V100"), gpu_type("T4")
 METHODS = ("exact", "uneven", "pipedream", "gpipe", "piper", "metis", "amp", "whale", "hetpipe", "chain", "maxload",
-           "branches", "search")  # fmt: skip
+           "branches", "sailor", "search")  # fmt: skip
 
 
-def known(tmp_path, *degrees: tuple[str, int]) -> Performance:
+def known(tmp_path, *degrees: tuple[str, int], params: float = 1000) -> Performance:
     """Four layers on these (type, degree): forward 3, backward 6, step 1 ms on an A100 alone, twice on a V100."""
     rows = [HEAD]
     for ways in (1, 2):
-        rows.append(f"toy,4,0-3,{ways},{1000 // ways},400,{800 // ways},,,,,")
+        rows.append(f"toy,4,0-3,{ways},{params / ways},400,{800 // ways},,,,,")
     for (gpu, ways), samples in product(degrees, (1, 4)):
         unit = (2 if gpu == "V100" else 1) * samples / ways / 1000
         rows.append(f"toy,4,0-3,{ways},,,,{gpu},{samples},{3 * unit},{6 * unit},{unit / samples}")
