@@ -173,6 +173,16 @@ class Profile:
             "degree (--layers-from TYPE).",
         )
 
+    def measured_samples(self, gpu: str) -> tuple[float, ...]:
+        """Samples that were timed at once in this degree on a type, or on that from which it is predicted.
+
+        Raises
+        ------
+        NotMeasuredError
+            None was.
+        """
+        return tuple(one.samples for one in self._of(gpu))
+
     def least_degree(self, gpu: str) -> int:
         """The least tensor degree in which a type, or that from which it is predicted, was measured.
 

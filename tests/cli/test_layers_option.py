@@ -131,3 +131,18 @@ def test_perf_cuts_a_model_by_the_times_of_its_degree(hetsim, here):
     for degrees in ("1", "1,2"):
         said = hetsim(*plan, "--tensor", degrees)
         assert said.code == 2 and "A100, tensor 1" in said.err
+
+
+def test_place_takes_a_table_and_its_largest_micro_batch(hetsim, table):
+    """4 samples on one A100 alone: 12 ms forward, 40 back."""
+    asked = ("place", "--model", "toy", "--layers", table, "--methods", "single,m-etf")
+    got = json.loads(hetsim(*asked, "--gpus", "A100", "--json").out)
+    assert (got["samples"], got["source"], got["operators"]) == (4, "measured", 6)
+    assert [row["step_s"] for row in got["methods"]] == [pytest.approx(0.052)] * 2
+    got = json.loads(hetsim(*asked, "--gpus", "A100", "-b", 2, "--json").out)
+    assert (got["samples"], got["source"]) == (2, "interpolated")
+    said = hetsim(*asked, "--gpus", "A100,T4")
+    assert said.code == 2 and "T4, tensor 1" in said.err
+    got = json.loads(hetsim(*asked, "--gpus", "A100,T4", "--layers-from", "A100", "--json").out)
+    assert (got["samples"], got["source"]) == (4, "predicted")
+    assert "did you mean 'toy'?" in hetsim("place", "--model", "toys", "--layers", table).err
