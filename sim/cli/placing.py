@@ -13,7 +13,7 @@ import typer
 
 from sim.cli import console
 from sim.cli import graphs as files
-from sim.cli.options import HardwareOption, OptimizerOption
+from sim.cli.options import HardwareOption, OptimizerOption, said_source
 from sim.cli.recommendinput import named_list, refused, type_counts
 from traces.errors import HetsimError
 from traces.outfile import refuse_existing, write_text
@@ -35,7 +35,7 @@ def place(
         "--graph", help=f"Instead: {files.HELP}.")] = None,
     gpus: Annotated[str, typer.Option(metavar="TYPE[:COUNT],...", help="The GPUs; without a count: one.")] = "V100:2",
     batch: Annotated[int | None, typer.Option(
-        "-b", "--batch", help=f"Samples of the step.  [a profile's own, else {SAMPLES}]")] = None,
+        "-b", "--batch", help=f"Samples of the step.  [those that were measured, else {SAMPLES}]")] = None,
     methods: Annotated[str, typer.Option(help="Methods, by commas.  [all]")] = "",
     list_methods: Annotated[bool, typer.Option("--list-methods", help="List them.")] = False,
     node_gpus: Annotated[int, typer.Option(help="GPUs on a node; a node has GPUs of one type.")] = 8,
@@ -54,6 +54,8 @@ def place(
     dim: files.Dim = None,
     tokens: files.Tokens = None,
     batch_axis: files.BatchAxis = None,
+    layers: files.Layers = None,
+    layers_from: files.LayersFrom = None,
     out: Annotated[Path | None, typer.Option(
         "-o", "--out", help="CSV file: device, start and end of each operator by each method.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace that file.")] = False,
@@ -66,6 +68,7 @@ def place(
       hetsim place --model inception-v3 --gpus V100:2
       hetsim place --model nasnet-a-large -b 64 --gpus V100:2,T4:2 --methods expert,m-etf,m-sct --out placed.csv
       hetsim place --graph profile.txt --profiled-on V100 --profiled-samples 64 --gpus V100:4 --links shared
+      hetsim place --model my-model --layers layers.csv -b 8 --gpus A100:2,V100:2
     """
     from policies.place.placers import PLACERS, about, placer
 
@@ -75,15 +78,16 @@ def place(
             table.add_row(name, console.cell(about(name)))
         console.show(table)
         return
-    beside = files.Beside(profiled_on, profiled_samples, dim, batch_axis)
+    beside = files.Beside(profiled_on, profiled_samples, dim, batch_axis, layers, layers_from)
     _check(model, graph, batch, node_gpus, seconds, iterations, seed, beside)
     names = named_list(methods, "--methods") if methods else PLACERS
     placers = {name: placer(name, seconds=seconds, iterations=iterations, seed=seed) for name in names}
     if out is not None:
         refuse_existing(out, force)
     performance, named = _performance(files.sized(model, tokens), graph, calibration, optimizer, beside)
-    samples = float(batch) if batch is not None else _samples(performance, named)
     asked = type_counts(gpus, default=1)
+    types = [gpu for gpu, _ in asked]
+    samples = float(batch) if batch is not None else _samples(performance, named, types)
     step, devices = _problem(performance, named, samples, asked, node_gpus, links)
     rows, schedules = [], dict[str, Any]()
     with console.counting("methods") as update:
@@ -99,7 +103,8 @@ def place(
                          "placing_s": time.perf_counter() - began})  # fmt: skip
     answer = {
         "model": named, "samples": samples, "operators": len(step), "links": links, "seed": seed,
-        "optimizer": performance.optimizer.name, "gpus": {gpu.name: n for gpu, n in asked}, "methods": rows,
+        "source": _source(performance, named, samples, types), "optimizer": performance.optimizer.name,
+        "gpus": {gpu.name: n for gpu, n in asked}, "methods": rows,
     }  # fmt: skip
     if out is not None:
         device_types = [gpu.name for gpu, n in asked for _ in range(n)]
@@ -139,7 +144,8 @@ def _performance(
     from sim.performance import Performance
     from sim.performance.calibration import for_graphs, named_calibration
 
-    graphs, name = {}, model or ""
+    name = model or ""
+    graphs = files.of_layers(beside, name)
     if graph is not None:
         read = files.read(str(graph), beside)
         graphs, name = {read.name: read}, read.name
@@ -148,9 +154,23 @@ def _performance(
     return made, made.resolve(name)
 
 
-def _samples(performance: Performance, model: str) -> float:
+def _samples(performance: Performance, model: str, types: Sequence[GpuType]) -> float:
+    """Those that were measured, the most on all types alike; else SAMPLES."""
     profile = performance.graph(model).profile
-    return float(SAMPLES) if profile is None else float(profile.only()[1].samples)
+    if profile is None:
+        return float(SAMPLES)
+    measured = [set(profile.measured_samples(gpu.name)) for gpu in types]
+    return float(max(set.intersection(*measured), default=SAMPLES))
+
+
+def _source(performance: Performance, model: str, samples: float, types: Sequence[GpuType]) -> str:
+    """Where the times come from: the least sure of all types."""
+    from sim.performance.layer_times import worst
+    from sim.performance.operator_time import source
+
+    graph = performance.graph(model)
+    found = [source(graph, samples, gpu) for gpu in types]
+    return found[0] if graph.profile is None else worst(found)
 
 
 def _problem(
@@ -193,7 +213,7 @@ def _table(answer: dict[str, Any]) -> Table:
                       f"{max(row['peak_gib']):.2f}", f"{row['placing_s']:.2f}", console.cell(row["reason"]))
     kept = "Adam's state" if answer["optimizer"] == "adam" else f"the state of {answer['optimizer']}"
     table.caption = ("all by one simulator: a GPU runs one operator at a time, transfers take turns on their channel "
-                     f"({answer['links']})\n"
+                     f"({answer['links']})\nspeed: {said_source(answer['source'])}\n"
                      f"memory: weights with gradients and {kept}, outputs until they are read")
     return table
 

@@ -103,15 +103,20 @@ def request(asked: Question) -> Request:
 
 
 def _measured_on(asked: Question, graph: OperatorGraph | None, types: list[GpuType]) -> None:
-    """Refuse GPU types and tensor degrees of which a table of measured layers has nothing, by name.
+    """Refuse GPU types of which a table of measured layers has nothing in any degree asked for, and such degrees.
 
-    Planners cut a model by the times of degree 1, whatever degrees a plan may have.
+    A plan has a type only in degrees that were measured on it: what others lack is no reason to refuse them.
     """
-    for ways in (1, *counts(asked.tensor, "--tensor", most=1024)) if graph is not None else ():
-        share = graph.tensor_parallel(ways) if graph is not None else None
-        for gpu in types:
-            if share is not None and share.profile is not None:
-                share.profile.measured_on(gpu.name)
+    if graph is None:
+        return
+    degrees = counts(asked.tensor, "--tensor", most=1024)
+    shares = [profile for ways in degrees if (profile := graph.tensor_parallel(ways).profile) is not None]
+    for gpu in types:
+        if shares and not any(profile.measures(gpu.name) for profile in shares):
+            shares[0].measured_on(gpu.name)
+    for profile in shares:
+        if not any(profile.measures(gpu.name) for gpu in types):
+            profile.measured_on(types[0].name)
 
 
 def _check(asked: Question) -> None:

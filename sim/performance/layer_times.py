@@ -28,6 +28,10 @@ class PerformanceError(HetsimError):
     """A model, GPU type or plan whose speed cannot be told."""
 
 
+class NotMeasuredError(PerformanceError):
+    """Layers were measured, but not on this GPU type with this tensor degree."""
+
+
 @dataclass(frozen=True, eq=False)
 class Timing:
     """One measurement of all operators.
@@ -142,12 +146,16 @@ class Profile:
         shares = {ways: {name: column[at] for name, column in of.items()} for ways, of in self.shares.items()}
         return replace(self, timings=timings, shares=shares)
 
+    def measures(self, gpu: str) -> bool:
+        """Whether there are times in this degree for `gpu`: its own, or those from which it is predicted."""
+        return (gpu, self.ways) in self.timings or (self.scaled_from, self.ways) in self.timings
+
     def measured_on(self, gpu: str) -> str:
         """The type whose times are taken for `gpu`: itself, or that from which it is predicted.
 
         Raises
         ------
-        PerformanceError
+        NotMeasuredError
             Neither was measured in this degree; the message names the types and degrees that were.
         """
         if (gpu, self.ways) in self.timings:
@@ -156,7 +164,7 @@ class Profile:
             return self.scaled_from
         here = sorted(name for name, ways in self.timings if ways == self.ways)
         degrees = sorted(ways for name, ways in self.timings if name == gpu)
-        raise PerformanceError(
+        raise NotMeasuredError(
             "no layer was measured on this GPU type with this tensor degree",
             where=self.source, got=f"{gpu}, tensor {self.ways}",
             allowed=f"tensor {self.ways} of {', '.join(here) or 'no type'}; {gpu} with tensor "
@@ -165,12 +173,35 @@ class Profile:
             "degree (--layers-from TYPE).",
         )
 
+    def measured_samples(self, gpu: str) -> tuple[float, ...]:
+        """Samples that were timed at once in this degree on a type, or on that from which it is predicted.
+
+        Raises
+        ------
+        NotMeasuredError
+            None was.
+        """
+        return tuple(one.samples for one in self._of(gpu))
+
+    def least_degree(self, gpu: str) -> int:
+        """The least tensor degree in which a type, or that from which it is predicted, was measured.
+
+        Raises
+        ------
+        NotMeasuredError
+            In none.
+        """
+        found = [ways for name, ways in self.timings if name in (gpu, self.scaled_from)]
+        if not found:
+            self.measured_on(gpu)
+        return min(found)
+
     def times_s(self, gpu: str, samples: float) -> tuple[np.ndarray, np.ndarray, str]:
         """Seconds of each operator forward and backward on a measured type, and one of `SOURCES`.
 
         Raises
         ------
-        PerformanceError
+        NotMeasuredError
             Not measured there in this degree.
         """
         many = self._of(gpu)

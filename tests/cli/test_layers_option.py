@@ -123,5 +123,26 @@ def test_perf_cuts_a_model_by_the_times_of_its_degree(hetsim, here):
     asked = ("two.csv", "-b", 8, "-m", 2, "-s", "2xA100/2", "-s", "2xA100/2")
     got = json.loads(hetsim("perf", "toy", "--layers", *asked, "--json").out)
     assert got["source"] == "measured" and got["iteration_s"] == pytest.approx(0.0378, rel=2e-3)
-    said = hetsim("recommend", "--model", "toy", "--layers", "two.csv", "-b", 8, "--gpus", "A100:2", "--tensor", 2)
-    assert said.code == 2 and "A100, tensor 1" in said.err
+    plan = ("recommend", "--model", "toy", "--layers", "two.csv", "-b", 8, "--gpus", "A100:2", "--json")
+    got = json.loads(hetsim(*plan, "--tensor", 2, "--micro-batches", 2).out)
+    assert [stage["tensor"] for stage in got["plan"]["stages"]] == [2]
+    # One stage: both micro-batches of 4 samples one after the other, 26 ms each, then the step of 1.2 ms.
+    assert got["plan"]["iteration_s"] == pytest.approx(2 * 0.026 + 0.0012)
+    for degrees in ("1", "1,2"):
+        said = hetsim(*plan, "--tensor", degrees)
+        assert said.code == 2 and "A100, tensor 1" in said.err
+
+
+def test_place_takes_a_table_and_its_largest_micro_batch(hetsim, table):
+    """4 samples on one A100 alone: 12 ms forward, 40 back."""
+    asked = ("place", "--model", "toy", "--layers", table, "--methods", "single,m-etf")
+    got = json.loads(hetsim(*asked, "--gpus", "A100", "--json").out)
+    assert (got["samples"], got["source"], got["operators"]) == (4, "measured", 6)
+    assert [row["step_s"] for row in got["methods"]] == [pytest.approx(0.052)] * 2
+    got = json.loads(hetsim(*asked, "--gpus", "A100", "-b", 2, "--json").out)
+    assert (got["samples"], got["source"]) == (2, "interpolated")
+    said = hetsim(*asked, "--gpus", "A100,T4")
+    assert said.code == 2 and "T4, tensor 1" in said.err
+    got = json.loads(hetsim(*asked, "--gpus", "A100,T4", "--layers-from", "A100", "--json").out)
+    assert (got["samples"], got["source"]) == (4, "predicted")
+    assert "did you mean 'toy'?" in hetsim("place", "--model", "toys", "--layers", table).err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.recommend.algorithms.balance import capped_shares, least_bottleneck, least_flush, spans
-from policies.recommend.methods import method, method_names
+from policies.recommend.methods import method, method_names, sailor
 from policies.recommend.methods.heterbo import Trials
 from policies.recommend.methods.metis import groupings
+from policies.recommend.methods.sailor import even_cuts, replicas_worth
 from policies.recommend.methods.whale import peak
 from policies.recommend.request.coarse_layers import LAYERS, Layers
 from policies.recommend.request.devices import FEW, Devices, Style, divisors
@@ -28,10 +29,11 @@ from sim.performance.gpu_links import inside, network_bytes_per_s
 from sim.performance.graph import GraphBuilder
 from sim.performance.memory import stage_memory
 from sim.performance.tables import Measurement, Point
+from tests.recommend.test_pace import known
 
 PERFORMANCE = Performance()
 ALL_GPUS = ("amp", "hetpipe", "metis", "whale")
-METHODS = (*ALL_GPUS, "heterbo")
+METHODS = (*ALL_GPUS, "heterbo", "sailor")
 PLAIN = Style("", recompute=False, zero=0)
 
 
@@ -271,6 +273,56 @@ def test_metis_takes_tensor_parallelism_where_memory_is_short():
     assert found and all(any(stage.tensor > 1 for stage in plan.stages) for plan in found)
 
 
+def test_sailor_cuts_evenly_and_takes_replicas_that_change_the_largest_share():
+    """Of 10 samples, 5 replicas have 2 at most, and so have 6 to 9 of them."""
+    assert even_cuts(26, 4) == [0, 6, 13, 19, 26]
+    assert replicas_worth(10, 10) == [10, 5, 4, 3, 2, 1] and replicas_worth(10.5, 3) == [3, 2, 1]
+    _, found = two_stages("sailor")
+    assert found and all(layers_of(plan) == [8, 8] for plan in found)
+
+
+def test_sailor_takes_the_least_tensor_parallelism_that_fits_or_what_is_worth_it(tmp_path):
+    """Two of four layers, 9 ms a sample each on one A100, half of it on two: that is worth it, as 1.5 times would be.
+
+    With 1.5e9 parameters each they need 48 GB alone.
+    """
+    for params, degrees in ((1000, (1, 2)), (1.5e9, (2, 2))):
+        performance = known(tmp_path, ("A100", 1), ("A100", 2), params=params)
+        asked = request("toy", 16, "A100:4", performance=performance, tensor=(1, 2), micro_batches=(4,))
+        for scaled, degree in zip((False, True), degrees, strict=True):
+            row = sailor.row(asked, Layers(asked), PLAIN, [0, 2, 4], 0, 4, 4, 1, scaled)
+            assert row.degree == (degree,) * 2 and row.time_s == pytest.approx((0.072 / degree,) * 2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000))
+def test_sailor_gives_each_stage_the_type_that_is_best(seed):
+    """Against all ways of giving stages to two types, by its own closed form."""
+    rng = np.random.default_rng([seed, 7])
+    build = GraphBuilder("uneven", "a row", 2.0)
+    for i in range(6):
+        kind = "gemm" if rng.random() < 0.7 else "pool"
+        build.add(f"layer{i}", kind, (i - 1,), 1e4, flops=float(rng.uniform(1e11, 2e12)) * (kind == "gemm"),
+                  params=1e6, inner_bytes=float(rng.uniform(1e8, 5e9)))  # fmt: skip
+    performance = Performance(graphs={"uneven": build.build()})
+    counts = [int(n) for n in rng.integers(1, 5, 2)]
+    asked = request("uneven", 16, f"V100:{counts[0]},T4:{counts[1]}", performance=performance, micro_batches=(4,))
+    layers, found = Layers(asked), {}
+    for time_s, _, make in sailor.candidates(asked, layers, PLAIN):
+        plan = make()
+        key = len(plan.stages), plan.stages[0].gpus
+        found[key] = min(time_s, found.get(key, math.inf))
+    for (p, replicas), time_s in found.items():
+        cuts, samples = even_cuts(len(layers), p), math.ceil(4 / replicas)
+        rows = {t: sailor.row(asked, layers, PLAIN, cuts, t, samples, 4, replicas, False) for t in (0, 1)}
+        every = [
+            sailor.predicted_s(asked, layers, cuts, (0, 1), rows, [[replicas * (k == t) for k in (0, 1)] for t in of],
+                               4, samples)
+            for of in product((0, 1), repeat=p) if all(replicas * of.count(t) <= counts[t] for t in (0, 1))
+        ]  # fmt: skip
+        assert time_s == pytest.approx(min(every), rel=1e-9)
+
+
 def test_metis_gives_a_faster_type_more_of_the_batch():
     asked = request("resnet50", 64, "V100:4,T4:4", micro_batches=(1,), mixed=True)
     shares = [stage.parts for plan in plans("metis", asked) for stage in plan.stages if stage.parts]
@@ -364,6 +416,9 @@ def test_plans_are_legal_and_the_same_each_time(name, case):
         counts = tuple(used.values())
         if name in ALL_GPUS:
             assert counts == asked.fleet.counts
+        elif name == "sailor":
+            assert len({stage.gpus // stage.tensor for stage in plan.stages}) == 1
+            assert 1 <= sum(n > 0 for n in counts) <= 2
         else:
             assert len(plan.stages) == 1 and sum(n > 0 for n in counts) == 1
         assert asked.space.mixed or all(not stage.parts for stage in plan.stages)

@@ -15,6 +15,7 @@ import numpy as np
 from policies.recommend.algorithms.all_downsets import DownSets, coarsen, down_sets
 from policies.recommend.algorithms.lattice import LatticeFront, lattice_front
 from policies.recommend.methods.exact import scales
+from policies.recommend.request.pace import pace_s
 from policies.recommend.request.partition_problem import Problem
 from policies.recommend.request.request import Request
 from sim.api import Plan, Stage
@@ -52,7 +53,7 @@ def propose(request: Request) -> Iterator[Plan]:
 def coarse_sets(request: Request) -> DownSets | None:
     """All down-sets of the model's graph, made coarse until there are at most `MOST_SETS`; None: there are more."""
     inputs, gpu = request.performance.graph(request.model).inputs, request.fleet.types[request.fleet.present[0]]
-    weight = np.add(*request.performance.op_times_s(request.model, max(1.0, request.batch_size / request.budget), gpu))
+    weight = np.add(*pace_s(request.performance, request.model, max(1.0, request.batch_size / request.budget), gpu))
     return down_sets(inputs, coarsen(inputs, weight.tolist(), limit=MOST_SETS), limit=MOST_SETS)
 
 
@@ -88,7 +89,7 @@ def _front(problem: Problem, sets: DownSets, crossing: np.ndarray, m: int) -> La
             if samples < 1 or size * problem.unit > problem.counts[t]:
                 fixed[t, q] = np.inf
                 continue
-            work = np.add.reduceat(np.add(*performance.op_times_s(problem.model, samples, gpu))[ops], starts)
+            work = np.add.reduceat(np.add(*pace_s(performance, problem.model, samples, gpu))[ops], starts)
             cost[:, t, q] = work
             if size * problem.unit > 1:
                 start_s, s_per_byte = problem.allreduce_lines(t, size * problem.unit)

@@ -24,6 +24,7 @@ from policies.recommend.algorithms.chain_large import large_fleet
 from policies.recommend.algorithms.chain_renting import Renting
 from policies.recommend.algorithms.long_chain import Chain, Partition, chain_of, reach_of
 from policies.recommend.request.devices import given
+from policies.recommend.request.pace import pace_s, step_pace_s
 from policies.recommend.request.partition_problem import Problem
 from policies.recommend.request.request import Request
 from policies.recommend.searching.one_type import doubled
@@ -74,8 +75,8 @@ def chain_in(request: Request, options: Sequence[Option], m: int) -> Chain:
     dense = graph.weight_params - graph.sparse_params
     op_s, sync = np.zeros((len(options), len(graph))), np.zeros((len(options), 2, 2))
     for o, (t, r) in enumerate(options):
-        op_s[o] = np.add(*performance.op_times_s(request.model, problem.samples(m, r), fleet.types[t]))
-        step_s = performance.update_s(request.model, 0, len(graph) - 1, fleet.types[t]) / max(float(dense.sum()), 1.0)
+        op_s[o] = np.add(*pace_s(performance, request.model, problem.samples(m, r), fleet.types[t]))
+        step_s = step_pace_s(performance, request.model, fleet.types[t]) / max(float(dense.sum()), 1.0)
         start_s, s_per_byte = problem.allreduce_lines(t, r) if r > 1 else (np.zeros(2), np.zeros(2))
         sync[o] = np.column_stack([start_s, performance.value_bytes * s_per_byte + step_s]) / m
     kind, units = zip(*options, strict=True)

@@ -21,6 +21,7 @@ from policies.recommend.algorithms.maxload_graph import MaxLoad, Split
 from policies.recommend.algorithms.maxload_solve import contiguous
 from policies.recommend.methods.branches import MOST_SETS, coarse_sets
 from policies.recommend.request.devices import divisors
+from policies.recommend.request.pace import pace_s
 from policies.recommend.request.request import Request
 from policies.recommend.searching.one_type import bytes_per_s, gangs
 from sim.api import Plan, Stage
@@ -66,7 +67,7 @@ def problem(request: Request, sets: DownSets, t: int, p: int, r: int, m: int, he
     for g, ops in enumerate(sets.groups):
         group[list(ops)] = g
     scale = performance.value_bytes / VALUE_BYTES
-    time_s = np.add(*performance.op_times_s(request.model, samples, gpu))
+    time_s = np.add(*pace_s(performance, request.model, samples, gpu))
     num_bytes = performance.param_bytes * graph.weight_params + held * samples * scale * graph.stored_bytes
     accelerator, memory = (np.bincount(group, column, len(sets.groups)) for column in (time_s, num_bytes / GIB))
     edges = {(int(group[s]), g) for g, sources in zip(group.tolist(), graph.inputs, strict=True) for s in sources

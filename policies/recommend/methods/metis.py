@@ -26,6 +26,7 @@ from policies.recommend.algorithms.balance import least_bottleneck, spans
 from policies.recommend.methods.hetpipe import orders
 from policies.recommend.request.coarse_layers import Layers
 from policies.recommend.request.devices import Candidate, Devices, Style, first_that_fit, given, styles
+from policies.recommend.request.pace import step_pace_s
 from policies.recommend.request.request import Request
 from sim.api import Plan
 from sim.performance.samples import largest_share
@@ -175,7 +176,7 @@ class _Balancer:
         ], axis=1)  # fmt: skip
         replicas, bytes_per_s = size // ways, self.row.bytes_per_s(first, size)
         sum_s = 2 * (replicas - 1) / replicas * layers.params / ways * layers.value_bytes / bytes_per_s
-        step_s = max(request.performance.update_s(request.model, *layers.span(0, len(layers)), fleet.types[t])
+        step_s = max(step_pace_s(request.performance, request.model, fleet.types[t])
                      for t, _ in parts)
         normal = layers.time_s(self.row.order[0], 1.0, self.ways[0])
         return _Group(first, size, ways, shared, running_s, spans(normal / normal[-1]) * float(running_s[-1].max()),

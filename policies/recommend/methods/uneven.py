@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from policies.recommend.methods.exact import scales
+from policies.recommend.request.pace import pace_s
 from policies.recommend.request.partition_problem import Problem
 from policies.recommend.request.request import Request
 from policies.recommend.request.vectors import count_vectors
@@ -26,7 +27,7 @@ from sim.performance.samples import whole_shares
 def lines(problem: Problem, most: float) -> tuple[np.ndarray, np.ndarray]:
     """Start a_t (s) and slope b_t (s a sample) of forward and backward on each type, through 1 and `most` samples."""
     ends = np.array([
-        [sum(float(times.sum()) for times in problem.performance.op_times_s(problem.model, samples, gpu))
+        [sum(float(times.sum()) for times in pace_s(problem.performance, problem.model, samples, gpu))
          for samples in (1.0, most)]
         for gpu in problem.types
     ])

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from policies.recommend.request.devices import Style
+from policies.recommend.request.pace import measured, pace_s
 from policies.recommend.request.partition_problem import blocks_of
 from policies.recommend.request.request import Request
 from sim.performance import PerformanceError
@@ -39,7 +40,7 @@ class Layers:
         samples = max(1.0, request.batch_size / request.budget)
         share = np.zeros(len(self.graph))
         for t in self.fleet.present:
-            time_s = np.add(*self.performance.op_times_s(self.model, samples, self.fleet.types[t]))
+            time_s = np.add(*pace_s(self.performance, self.model, samples, self.fleet.types[t]))
             share += time_s / time_s.sum()
         self.first_op = blocks_of(share, self.graph.cut_bytes, LAYERS)
         self.params = self._running(self.graph.weight_params - self.graph.sparse_params)
@@ -61,14 +62,15 @@ class Layers:
         return int(self.first_op[first]), int(self.first_op[end]) - 1
 
     def ways(self, asked: tuple[int, ...]) -> list[int]:
-        """Those degrees of tensor parallelism that the model allows."""
+        """Those degrees of tensor parallelism that the model allows, and that were measured on all types."""
         out = []
         for ways in asked:
             try:
                 self._shares.setdefault(ways, self.graph.tensor_parallel(ways))
             except PerformanceError:
                 continue
-            out.append(ways)
+            if all(measured(self._shares[ways], self.fleet.types[t]) for t in self.fleet.present):
+                out.append(ways)
         return out
 
     def share(self, ways: int) -> OperatorGraph:
@@ -80,7 +82,7 @@ class Layers:
         """float64 [L + 1]: running sum of the arithmetic of a sample forward; of time, where nobody counted it."""
         flops = self.graph.flops_fwd
         if not flops.sum() > 0:
-            flops = self.performance.op_times_s(self.model, 1.0, self.fleet.types[self.fleet.present[0]])[0]
+            flops = pace_s(self.performance, self.model, 1.0, self.fleet.types[self.fleet.present[0]])[0]
         return self._running(flops)
 
     def time_s(self, t: int, samples: float, ways: int = 1, *, recompute: bool = False) -> np.ndarray:
@@ -93,7 +95,7 @@ class Layers:
         if key not in self._times:
             gpu = self.fleet.types[t]
             if ways == 1:
-                forward, backward = self.performance.op_times_s(self.model, samples, gpu)
+                forward, backward = pace_s(self.performance, self.model, samples, gpu)
             else:
                 share, calibration = self._shares[ways], self.performance.calibration
                 forward, backward = operator_times_s(share, samples, gpu, calibration=calibration)

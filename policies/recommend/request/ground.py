@@ -6,6 +6,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from policies.recommend.request.pace import pace_s, step_pace_s
 from policies.recommend.request.partition_problem import blocks_of
 from policies.recommend.request.request import Request
 from policies.recommend.request.stage_gpus import counts_of
@@ -45,7 +46,7 @@ class Ground:
         self.operators = len(self._graph)
         self.tensor = tuple(ways for ways in self.space.tensor if self._divides(ways))
         samples = max(1.0, self.batch_size / self.budget)
-        both = {name: self.performance.op_times_s(self.model, samples, gpu) for name, gpu in self._gpus.items()}
+        both = {name: pace_s(self.performance, self.model, samples, gpu) for name, gpu in self._gpus.items()}
         work = {name: forward + backward for name, (forward, backward) in both.items()}
         self.pace = {name: float(time_s.sum()) for name, time_s in work.items()}
         relative = np.sum([time_s / time_s.sum() for time_s in work.values()], axis=0)
@@ -123,7 +124,7 @@ class Ground:
         if key not in self._times:
             if len(self._times) > REMEMBERED:
                 self._times.clear()
-            forward, backward = self.performance.op_times_s(self.model, samples, self._gpus[gpu_type])
+            forward, backward = pace_s(self.performance, self.model, samples, self._gpus[gpu_type])
             time_s = (forward + backward) / tensor
             self._times[key] = list(accumulate((time_s[list(order)] if order else time_s).tolist()))
         return self._times[key]
@@ -143,7 +144,7 @@ class Ground:
             graph, gpu = self._graph, self._gpus[part.gpu_type]
             params = graph.weight_params - graph.sparse_params
             total = max(float(params.sum()), 1.0)
-            a_parameter_s = self.performance.update_s(self.model, 0, self.operators - 1, gpu) / total
+            a_parameter_s = step_pace_s(self.performance, self.model, gpu) / total
             if replicas > 1:
                 full, rest = divmod(part.gpus, self._node_gpus[part.gpu_type])
                 nodes = (self._node_gpus[part.gpu_type],) * full + (rest,) * (rest > 0)

@@ -23,6 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
+from policies.recommend.request.pace import pace_s, step_pace_s
 from policies.recommend.request.request import MICRO_BATCHES
 from sim.performance import GpuType, Performance
 from sim.performance.embeddings import touched
@@ -114,7 +115,7 @@ class Problem:
         time_s = 0.0
         for gpu in self.types:
             samples = max(1.0, self.batch_size / self.budget)
-            forward, backward = self.performance.op_times_s(self.model, samples, gpu)
+            forward, backward = pace_s(self.performance, self.model, samples, gpu)
             time_s = time_s + (forward + backward) / (forward + backward).sum()
         return blocks_of(np.asarray(time_s), self.performance.graph(self.model).cut_bytes)
 
@@ -136,7 +137,7 @@ class Problem:
                 samples = self.samples(m, r)
                 if r > self.counts[t] or samples < 1:
                     continue
-                forward, backward = self.performance.op_times_s(self.model, samples, gpu)
+                forward, backward = pace_s(self.performance, self.model, samples, gpu)
                 running = np.concatenate(([0.0], np.cumsum(forward + backward)))[self.first_op]
                 compute = running[None, 1:] - running[:-1, None]
                 cost[*upper, t, q] = (compute + self._after_s[:, :, t, q] / m)[upper]
@@ -153,7 +154,7 @@ class Problem:
         stepped, num_bytes = params + self._of_stages(rows.params), value * params + self._of_stages(rows.num_bytes)
         for t, gpu in enumerate(self.types):
             # An optimizer's step is in proportion to parameters.
-            a_parameter_s = self.performance.update_s(self.model, 0, len(graph) - 1, gpu) / max(dense.sum(), 1.0)
+            a_parameter_s = step_pace_s(self.performance, self.model, gpu) / max(dense.sum(), 1.0)
             out[:, :, t, :] = (a_parameter_s * stepped)[:, :, None]
             for q, size in enumerate(self.sizes):
                 if size * self.unit > 1:

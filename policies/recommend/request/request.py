@@ -18,6 +18,7 @@ from policies.recommend.request.whole_samples import in_whole_samples
 from sim.api import Plan
 from sim.kernels.dominance import first_of_fronts
 from sim.performance import Performance, PerformanceError
+from sim.performance.layer_times import NotMeasuredError
 from sim.performance.plans_at_once import PlansAtOnce
 
 T = TypeVar("T")
@@ -155,7 +156,8 @@ class Request:
         return cast(T, self._shared[key])
 
     def truth(self, plan: Plan) -> Recommendation | None:
-        """What a plan brings by `Performance.plan` on the empty fleet, or None: it does not fit, or needs more GPUs.
+        """What a plan brings by `Performance.plan` on the empty fleet, or None: it does not fit, needs more GPUs, or
+        was not measured.
 
         Its parts take whole samples (`in_whole_samples`). Answers are remembered. A predicted time or memory in the
         plan is not read.
@@ -182,6 +184,8 @@ class Request:
         gpus = self.fleet.gpus(plan)
         try:
             iteration = self.performance.plan(self.model, self.batch_size, plan, gpus, self.fleet.spec)
+        except NotMeasuredError:
+            return None
         except PerformanceError:
             # Of a measured model, a type or a count that nobody measured.
             if self.measured:

@@ -54,6 +54,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, hstack, kron
 
+from policies.recommend.request.pace import measured
 from policies.recommend.request.request import Recommendation, Request
 from sim.performance import GpuType, PerformanceError
 from sim.performance.gpu_links import inside, network_bytes_per_s
@@ -155,7 +156,8 @@ class _Work:
 
     def choices(self, m: int) -> _Choices | None:
         """All choices with m micro-batches; None: there are none."""
-        rows = [c for t in self.fleet.present for ways in self.graphs for c in self._of(t, ways, m)]
+        rows = [c for t in self.fleet.present for ways, graph in self.graphs.items()
+                if measured(graph, self.fleet.types[t]) for c in self._of(t, ways, m)]  # fmt: skip
         return _Choices(self, m, rows) if rows else None
 
     def _of(self, t: int, ways: int, m: int) -> Iterator[_Choice]:

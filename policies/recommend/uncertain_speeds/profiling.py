@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from policies.recommend.request.pace import pace_s
 from policies.recommend.request.recommend_error import RecommendError
 from policies.recommend.request.request import Request
 from traces.errors import did_you_mean
@@ -44,7 +45,7 @@ def runs_of(request: Request, *, start_s: float = START_S, steps: int = STEPS) -
     runs = []
     for t in request.fleet.present:
         gpu = request.fleet.types[t]
-        time_s = np.add(*request.performance.op_times_s(request.model, samples, gpu))
+        time_s = np.add(*pace_s(request.performance, request.model, samples, gpu))
         modelled_s = {str(q): float(time_s[kind == q].sum()) for q in sorted(set(kind))}
         seconds = start_s + steps * float(time_s.sum())
         usd = seconds / 3600 * gpu.price_or_nan * request.fleet.paid(t, 1)
