@@ -112,12 +112,14 @@ def _overrides(options: dict[str, Any], params: list[str], sets: list[str]) -> d
 def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResult]:
     """Settings to a written run: what fails fast comes before what takes time."""
     from sim.results.outfolder import reserved
+    from sim.results.spool import Spool
     from sim.sweeps.replay import Replay
     from sim.workload.calibrations import untold_calibration
+    from traces.given_back import give_back
 
     replay = Replay(config)
     unused = [] if quiet else _without_effect(config, replay)
-    with reserved(replay.config, force) as folder, console.compiling(quiet):
+    with reserved(replay.config, force) as folder, console.compiling(quiet), Spool(folder) as spool:
         _tell(unused)
         with nullcontext() if quiet else console.reading(Path(replay.config.trace)):
             workload = replay.workload
@@ -126,7 +128,10 @@ def _run(config: RunConfig, *, force: bool, quiet: bool) -> tuple[Path, RunResul
             _tell([*_about(workload, replay.cluster), *_type_order(replay),
                    *_calendar_loads(replay.config, trace, replay.cluster), untold_calibration(config)])
         with console.progress(len(trace), float(trace.submit_s[0]), quiet) as update:
-            result = replay.play(update)
+            result = replay.play(update, spool)
+        jobs = len(trace)
+        del replay, workload, trace  # results are tables by now: of a million jobs these are 300 MiB
+        give_back(jobs)
         if not quiet:
             _tell(result.info.get("timetable", {}).get("notes", []))
         if config.out is not None:

@@ -147,10 +147,11 @@ class Lane:
         """Write down who has left since, and how."""
         for row in (first + np.flatnonzero(self._gone[first:next_row])).tolist():
             self._state[row], self._reason[row] = "rejected", self._referee.impossible(row)
-        rows = np.flatnonzero((marks[at.TRIES] >= marks[at.ATTEMPTS]) & np.isnan(self._end_s))
-        self._end_s[rows] = end_s[rows]
-        for row, status in zip(rows.tolist(), self._status[rows].tolist(), strict=True):
-            self._state[row] = END_STATE[status]
+        left = np.flatnonzero((marks[at.TRIES] >= marks[at.ATTEMPTS]) & np.isnan(self._end_s))
+        self._end_s[left] = end_s[left]
+        for rows in (left[begin : begin + ROWS] for begin in range(0, len(left), ROWS)):  # lists of all would be large
+            for row, status in zip(rows.tolist(), self._status[rows].tolist(), strict=True):
+                self._state[row] = END_STATE[status]
 
     def _learn(self, placed: int) -> bool:
         """Ask for the rates of what is to be placed; False where one is none (the engine then says what is wrong)."""

@@ -25,6 +25,11 @@ WHY = ("done", "failed", "preempted", "migrated", "")
 
 _GIVEN = ("_num_gpus", "asked_milli", "_milli", "_vc", "_total", "_reference", "_attempts")
 """What is given of each job, and read one at a time."""
+_LENT = (
+    "done", "target", "_rate", "_stood", "_saved", "_worked", "_try", "_ended_by", "_starts", "_held", "_held_gpu",
+    "_begin", "_overhead",
+)
+"""Accounts of jobs that whoever borrows the book keeps: in `sums`, `marks` and the view's `service`."""
 
 
 def overheads(config: EngineConfig) -> dict[str, float]:
@@ -58,7 +63,7 @@ class JobBook:
         """Share of each of its GPUs that a job asks for."""
         self._milli: Any = trace.gpu_milli.copy()
         """Share of each of its GPUs that a job holds, or held last."""
-        self._ended_by = [""] * n
+        self._ended_by: Any = [""] * n
         self._overhead_after = overheads(config)
         self._load_gib_per_s = config.restart_gib_per_s
         self._terms: dict[int, Agreed] = {}
@@ -305,6 +310,8 @@ class JobBook:
         for row in self.running.tolist():
             sums[END, row] = self._end_s(row)
             add_running(row, live, sums, marks, count)
+        for name in _LENT:
+            setattr(self, name, None)  # `take_back` makes them anew: of a million jobs 100 MiB
         return sums, marks, live
 
     def take_back(

@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from sim.api import DECLARED, HetsimError, Policy, PolicyError
 from sim.cluster.spec import ClusterSpec, Ledger
@@ -27,24 +26,26 @@ from sim.engine.outcome import described
 from sim.engine.viewsetup import make_view, tenants_of, virtual_clusters
 from sim.kernels.cache_folder import code_hash
 from sim.results import schema
-from sim.results.recorder import Recorder, jobs_table, nodes_table, write_run
+from sim.results.as_tables import jobs_table, nodes_table
+from sim.results.recorder import Recorder, write_run
+from sim.results.spool import Spool
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
+from traces.given_back import MANY, give_back
 from traces.trace import Trace
 
 if TYPE_CHECKING:
     from sim.performance import Performance
 
 
-MANY = 100_000
-"""Jobs from which on the loop's memory is given back before the tables are made."""
-
-
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """What a run yields: the tables of `sim.results.schema`, what run.json says, and what was measured while it ran."""
+    """What a run yields: the tables of `sim.results.schema`, what run.json says, and what was measured while it ran.
 
-    tables: dict[str, pa.Table]
+    Of tables: Arrow's, or files read column by column (`sim.results.spool.Spooled`), where a spool was given.
+    """
+
+    tables: dict[str, Any]
     info: dict[str, Any]
     timing: dict[str, Any]
 
@@ -68,6 +69,7 @@ def simulate(
     worth_gpus: float | None = None,
     settings: dict[str, Any] | None = None,
     on_progress: Callable[[int, float], None] | None = None,
+    spool: Spool | None = None,
 ) -> RunResult:
     """Replay a trace on a cluster under a policy.
 
@@ -80,9 +82,12 @@ def simulate(
         known.
     settings : further settings to keep in run.json.
     on_progress : called now and then with (jobs that have left, simulated time).
+    spool : where long tables go while the run goes on; None: they are held.
 
     Raises
     ------
+    OSError
+        The spool's files cannot be written.
     PolicyError
         The policy's declared needs are not met (before anything runs).
     IllegalDecisionError
@@ -104,7 +109,7 @@ def simulate(
     """
     config = config or EngineConfig()
     began = time.perf_counter()
-    ledger, recorder = Ledger(cluster), Recorder()
+    ledger, recorder = Ledger(cluster), Recorder(trace, cluster, spool)
     first_s, last_s = float(trace.submit_s[0]), float(trace.submit_s[-1])
     timetable = make_timetable(cluster, virtual_clusters(trace)[0], config, first_s, last_s)
     tenants = tenants_of(trace, cluster, config, policy, timetable)
@@ -129,14 +134,15 @@ def simulate(
     del engine, view, ledger
     if len(trace) >= MANY:
         gc.collect()  # engine and desk know each other: a third of a GiB of a million jobs, where tables are made now
+        give_back()
     tables = {
-        "segments": recorder.segments_table(trace, cluster),
+        "segments": recorder.table("segments"),
         "jobs": jobs_table(
             trace, truth.work_total, outcome.first_start_s, outcome.end_s, outcome.state, outcome.reason
         ),
         "nodes": nodes_table(cluster, outcome.down_s, outcome.up_s, outcome.maintenance),
-        "decisions": recorder.decisions_table(),
-        "plans": recorder.plans_table(trace),
+        "decisions": recorder.table("decisions"),
+        "plans": recorder.table("plans"),
     }
     counts = dict(zip(cluster_names(cluster), cluster.gpus_by_type().tolist(), strict=True))
     provenance = trace.provenance

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ import pyarrow.parquet as pq
 
 from sim.api import Plan
 from sim.cluster.spec import ClusterSpec
-from sim.hardware.gputypes import PRICE_KINDS
 from sim.results import schema
+from sim.results.as_tables import plans_table, table_of
+from sim.results.spool import Spool, Spooled
 from traces.arrow import column
 from traces.errors import HetsimError
 from traces.leftovers import beside, clear
@@ -24,7 +27,8 @@ from traces.outfile import followed, make_folders, written_folder
 from traces.trace import Trace
 
 _REASON = {name: i for i, name in enumerate(schema.END_REASONS)}
-
+PLANS = 1 << 14
+"""Plans that are held as objects before they become rows, where rows go to a spool."""
 
 RUN_FILES = frozenset({*(f"{name}.parquet" for name in schema.FILES), "run.json", "timing.json"})
 """All that a run folder holds; with anything else in it, a folder is not ours to replace."""
@@ -35,9 +39,14 @@ class OutputError(HetsimError):
 
 
 class Recorder:
-    """Columns that only grow. Rows are trace rows until they are written, when they become job ids."""
+    """Columns that only grow. Rows are trace rows until they become tables, when they are job ids.
 
-    def __init__(self) -> None:
+    With a spool no more than a row group of a table is held (and what the fast lane hands over at once): a full one
+    goes there when more rows come. Plans, which are objects, become rows after `PLANS` of them.
+    """
+
+    def __init__(self, trace: Trace, cluster: ClusterSpec, spool: Spool | None = None) -> None:
+        self._trace, self._cluster, self._spool = trace, cluster, spool
         self._row, self._milli, self._reason = array("i"), array("i"), array("b")
         self._begin, self._end, self._overhead, self._rate = array("d"), array("d"), array("d"), array("d")
         self._done, self._lost = array("d"), array("d")
@@ -45,6 +54,7 @@ class Recorder:
         self._now, self._counts = array("d"), array("i")
         self._plans: list[tuple[int, float, Plan, float]] = []
         self._terms: dict[int, tuple[int, float, float]] = {}
+        self._full, self._many = (sys.maxsize, sys.maxsize) if spool is None else (spool.rows, min(PLANS, spool.rows))
 
     def segment(
         self,
@@ -60,6 +70,8 @@ class Recorder:
         end_reason: str,
     ) -> None:
         """One stretch of one job on one set of GPUs (columns as in `sim.results.schema.SEGMENTS`)."""
+        if len(self._row) >= self._full:
+            self._spill()
         self._row.append(row)
         self._begin.append(begin_s)
         self._end.append(end_s)
@@ -78,6 +90,8 @@ class Recorder:
 
     def decision(self, now_s: float, queued: int, running: int, started: int, stopped: int) -> None:
         """One policy call."""
+        if len(self._now) >= self._full:
+            self._spill()
         self._now.append(now_s)
         self._counts.extend((queued, running, started, stopped))
 
@@ -96,191 +110,118 @@ class Recorder:
         if ids_end.size:
             self._gpu_end.frombytes((ids_end + len(self._gpu_ids)).tobytes())
             self._gpu_ids.frombytes(ids[: ids_end[-1]].tobytes())
+        self._spill()
 
     def decisions(self, now_s: np.ndarray, counts: np.ndarray) -> None:
         """Many policy calls at once; `counts`: queued, running, started and stopped."""
         self._now.frombytes(now_s.tobytes())
         self._counts.frombytes(counts.tobytes())
+        self._spill()
 
     def plan(self, row: int, begin_s: float, plan: Plan, iteration_s: float) -> None:
         """The plan with which a job started, and the true time of its iteration on the GPUs that it got."""
+        if len(self._plans) >= self._many:
+            self._spill()
         self._plans.append((row, begin_s, plan, iteration_s))
+
+    @property
+    def held(self) -> dict[str, int]:
+        """How many segments, decisions and plans are held, by table."""
+        return {"segments": len(self._row), "decisions": len(self._now), "plans": len(self._plans)}
 
     # -- tables -----------------------------------------------------------------------------------------------------
 
-    def segments_table(self, trace: Trace, cluster: ClusterSpec) -> pa.Table:
-        """Segments in the order in which they ended."""
-        row = np.frombuffer(self._row, dtype=np.int32) if self._row else np.empty(0, np.int32)
-        ids = np.frombuffer(self._gpu_ids, dtype=np.int32) if self._gpu_ids else np.empty(0, np.int32)
-        ends = np.frombuffer(self._gpu_end, dtype=np.int64) if self._gpu_end else np.empty(0, np.int64)
-        milli = np.asarray(self._milli, dtype=np.int32)
+    def table(self, name: str) -> pa.Table | Spooled:
+        """All segments in the order in which they ended, all decisions, or all plans; they are held no longer."""
+        rest = self._made(name, self.held[name])
+        if self._spool is None:
+            return rest
+        with _writing(self._spool.folder):
+            return self._spool.finished(name, rest)
+
+    def _spill(self) -> None:
+        """Full row groups go to the spool."""
+        if self._spool is None:
+            return
+        for name, most in (("segments", self._full), ("decisions", self._full), ("plans", self._many)):
+            while self.held[name] >= most:
+                with _writing(self._spool.folder):
+                    self._spool.add(name, self._made(name, most))
+
+    def _made(self, name: str, count: int) -> pa.Table:
+        """A table of the first so many, which are let go of."""
+        if name == "plans":
+            plans, self._plans = self._plans[:count], self._plans[count:]
+            return plans_table(self._trace, plans)
+        return self._segments_table(count) if name == "segments" else self._decisions_table(count)
+
+    def _taken(self, count: int, *names: str) -> Iterator[np.ndarray]:
+        """The first so many entries of some columns, which are let go of: tables lie on the same bytes."""
+        for name in names:
+            held = getattr(self, name)
+            setattr(self, name, held[count:])
+            yield np.asarray(held)[:count]
+
+    def _segments_table(self, count: int) -> pa.Table:
+        row, milli, reason, ends = self._taken(count, "_row", "_milli", "_reason", "_gpu_end")
+        slots = int(ends[-1]) if count else 0
+        (ids,) = self._taken(slots, "_gpu_ids")
+        if self._gpu_end:
+            self._gpu_end = array("q", (np.asarray(self._gpu_end) - slots).tobytes())
         starts = np.concatenate(([0], ends))
-        segment = np.repeat(np.arange(len(row)), np.diff(starts))
-        node = cluster.gpu_node[ids]
+        segment = np.repeat(np.arange(count), np.diff(starts))
+        nodes = self._cluster.num_nodes
         # One entry a (segment, node): how many shares of it, added up.
-        pair, slots = np.unique(segment * np.int64(cluster.num_nodes) + node, return_counts=True)
-        owner = pair // cluster.num_nodes
-        node_starts = np.searchsorted(owner, np.arange(len(row) + 1)).astype(np.int32)
-        reasons = pa.DictionaryArray.from_arrays(
-            column(np.asarray(self._reason, dtype=np.int32)), column(schema.END_REASONS))
-        return _table(
+        pair, shares = np.unique(segment * np.int64(nodes) + self._cluster.gpu_node[ids], return_counts=True)
+        owner = pair // nodes
+        node_starts = np.searchsorted(owner, np.arange(count + 1)).astype(np.int32)
+        reasons = pa.DictionaryArray.from_arrays(column(reason.astype(np.int32)), column(schema.END_REASONS))
+        times = ("begin_s", "end_s", "overhead_s", "rate", "work_done", "work_lost")
+        of_times = self._taken(count, "_begin", "_end", "_overhead", "_rate", "_done", "_lost")
+        return table_of(
             schema.SEGMENTS,
             {
-                "job_id": column(trace.job_id, pa.string()).take(column(row)),
-                "begin_s": self._begin,
-                "end_s": self._end,
-                "nodes": pa.ListArray.from_arrays(
-                    column(node_starts), column((pair % cluster.num_nodes).astype(np.int32))),
-                "gpus": pa.ListArray.from_arrays(column(node_starts), column(slots * milli[owner] / 1000.0)),
+                "job_id": self._job_ids.take(column(row)),
+                "nodes": pa.ListArray.from_arrays(column(node_starts), column((pair % nodes).astype(np.int32))),
+                "gpus": pa.ListArray.from_arrays(column(node_starts), column(shares * milli[owner] / 1000.0)),
                 "gpu_ids": pa.ListArray.from_arrays(column(starts.astype(np.int32)), column(ids)),
                 "gpu_milli": milli,
-                "overhead_s": self._overhead,
-                "rate": self._rate,
-                "work_done": self._done,
-                "work_lost": self._lost,
+                **dict(zip(times, of_times, strict=True)),
                 "end_reason": reasons.cast(pa.string()),
-                **self._terms_columns(),
+                **self._terms_columns(count),
             },
         )
 
-    def _terms_columns(self) -> dict[str, pa.Array]:
-        """Batch, cap and lease of each segment; null where nothing was said."""
+    @cached_property
+    def _job_ids(self) -> pa.Array:
+        return column(self._trace.job_id, pa.string())
+
+    def _terms_columns(self, count: int) -> dict[str, pa.Array]:
+        """Batch, cap and lease of each of the first so many segments; null where nothing was said."""
         names, found = ("batch_size", "power_cap_w", "lease_until_s"), {}
-        at = np.fromiter(self._terms, dtype=np.int64, count=len(self._terms))
-        said = np.array(list(self._terms.values()), dtype=np.float64).reshape(-1, len(names))
+        here = {at: said for at, said in self._terms.items() if at < count}
+        self._terms = {at - count: said for at, said in self._terms.items() if at >= count}
+        at = np.fromiter(here, dtype=np.int64, count=len(here))
+        said = np.array(list(here.values()), dtype=np.float64).reshape(-1, len(names))
         for i, name in enumerate(names):
-            values = np.full(len(self._row), np.nan)
+            values = np.full(count, np.nan)
             values[at] = np.where((said[:, i] == 0) & (i < 2), np.nan, said[:, i])  # no batch, no cap
             found[name] = column(values, schema.SEGMENTS.field(name).type, nan_is_null=True)
         return found
 
-    def decisions_table(self) -> pa.Table:
-        counts = np.asarray(self._counts, dtype=np.int32).reshape(-1, 4)
-        return _table(
+    def _decisions_table(self, count: int) -> pa.Table:
+        (now,), (flat,) = self._taken(count, "_now"), self._taken(4 * count, "_counts")
+        counts = flat.reshape(-1, 4)
+        return table_of(
             schema.DECISIONS,
             {
-                "now_s": self._now,
+                "now_s": now,
                 "queued": counts[:, 0],
                 "running": counts[:, 1],
                 "started": counts[:, 2],
                 "stopped": counts[:, 3],
             },
         )
-
-    def plans_table(self, trace: Trace) -> pa.Table:
-        """One row a stage and part, plan after plan."""
-        rows = [
-            {
-                "job_id": trace.job_id[row],
-                "begin_s": begin,
-                "stage": number,
-                "part": k,
-                "first_op": stage.first_op,
-                "last_op": stage.last_op,
-                "ops": list(plan.order[stage.first_op : stage.last_op + 1]) or None,
-                "gpu_type": part.gpu_type,
-                "gpus": part.gpus,
-                "share": part.share,
-                "tensor": stage.tensor,
-                "micro_batches": plan.micro_batches,
-                "schedule": plan.schedule,
-                "chunks": plan.chunks,
-                "recompute": plan.recompute,
-                "zero": plan.zero,
-                "iteration_s": _known(plan.iteration_s),
-                "true_iteration_s": _known(true_s),
-                "memory_gib": plan.memory_gib[number % len(plan.memory_gib)] if plan.memory_gib else None,
-            }
-            for row, begin, plan, true_s in self._plans
-            for number, stage in enumerate(plan.stages)
-            for k, part in enumerate(stage.all_parts)
-        ]
-        return _table(schema.PLANS, {name: [row[name] for row in rows] for name in schema.PLANS.names})
-
-
-def _known(value: float) -> float | None:
-    """Null where a number is unknown."""
-    return None if np.isnan(value) else value
-
-
-def _table(kind: pa.Schema, columns: dict[str, Any]) -> pa.Table:
-    arrays = []
-    for f in kind:
-        values = columns[f.name]
-        arrays.append(values if isinstance(values, pa.Array) else column(values, f.type))
-    return pa.Table.from_arrays(arrays, schema=kind)
-
-
-def jobs_table(
-    trace: Trace,
-    work_total: np.ndarray,
-    first_start_s: np.ndarray,
-    end_s: np.ndarray,
-    state: list[str],
-    reason: list[str],
-) -> pa.Table:
-    """One row a job of the trace, in submit order; NaN times become null."""
-    return _table(
-        schema.JOBS,
-        {
-            **{
-                name: column(getattr(trace, name), schema.JOBS.field(name).type)
-                for name in (
-                    "job_id",
-                    "user",
-                    "vc",
-                    "submit_s",
-                    "num_gpus",
-                    "gpu_milli",
-                    "gpu_type",
-                    "model",
-                    "batch_size",
-                    "duration_s",
-                    "cut",
-                )
-            },
-            "deadline_s": column(trace.deadline_s, nan_is_null=True),
-            "priority": trace.priority,
-            **{name: getattr(trace, name) for name in ("min_batch_size", "max_batch_size", "min_gpus", "max_gpus")},
-            "first_start_s": column(first_start_s, nan_is_null=True),
-            "end_s": column(end_s, nan_is_null=True),
-            "work_total": column(work_total, nan_is_null=True),
-            "state": state,
-            "reason": reason,
-        },
-    )
-
-
-def nodes_table(
-    cluster: ClusterSpec, down_s: list[list[float]], up_s: list[list[float]],
-    maintenance: Sequence[tuple[int, float, int, str]] = (),
-) -> pa.Table:
-    """One row a node, with when it was down; `maintenance`: node, when, GPU, and what, in order of time."""
-    types = [cluster.types[t] for t in cluster.node_type]
-    changes: list[list[tuple[int, float, int, str]]] = [[] for _ in types]
-    for change in maintenance:
-        changes[change[0]].append(change)
-    return _table(
-        schema.NODES,
-        {
-            "node": np.arange(cluster.num_nodes, dtype=np.int32),
-            "gpu_type": [t.name for t in types],
-            "gpus": cluster.node_gpus,
-            "first_gpu": cluster.node_first[:-1],
-            "rack": cluster.node_rack,
-            "price_usd_per_gpu_h": [None if math.isnan(usd) else usd for usd in cluster.node_usd_per_gpu_h.tolist()],
-            **{
-                f"{kind.replace('-', '_')}_usd_per_gpu_h": [t.usd_per_gpu_h(kind) for t in types]
-                for kind in PRICE_KINDS
-            },
-            "busy_w": [t.power_w for t in types],
-            "idle_w": [t.idle_w for t in types],
-            "down_s": down_s,
-            "up_s": up_s,
-            **{name: [[change[i] for change in of_node] or None for of_node in changes]
-               for i, name in ((3, "maintenance"), (1, "maintenance_s"), (2, "maintenance_gpu"))},
-        },
-    )
 
 
 def claim(folder: Path, force: bool) -> None:
@@ -325,8 +266,10 @@ def claim(folder: Path, force: bool) -> None:
         ) from None
 
 
-def write_run(folder: Path, tables: dict[str, pa.Table], info: dict[str, Any], timing: dict[str, Any]) -> None:
+def write_run(folder: Path, tables: Mapping[str, Any], info: dict[str, Any], timing: dict[str, Any]) -> None:
     """Write all files of a run: it is there whole or not at all (`traces.outfile.written_folder`).
+
+    `tables`: Arrow tables, or the files of those that were too long to be held.
 
     Raises
     ------
@@ -334,13 +277,26 @@ def write_run(folder: Path, tables: dict[str, pa.Table], info: dict[str, Any], t
         The disk is full or the folder cannot be written; nothing is left behind.
     """
     folder = followed(folder)
-    try:
+    with _writing(folder):
         with written_folder(folder) as part:
             for name, table in tables.items():
-                pq.write_table(table, part / f"{name}.parquet", compression="zstd", store_schema=True)
+                if isinstance(table, Spooled):
+                    table.into(part / f"{name}.parquet")
+                else:
+                    pq.write_table(table, part / f"{name}.parquet", compression="zstd", store_schema=True)
             for name, content in (("run", info), ("timing", timing)):
                 text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, sort_keys=False) + "\n"
                 (part / f"{name}.json").write_text(text, "utf-8")
+        for name, table in tables.items():
+            if isinstance(table, Spooled):
+                table.stands_at(folder / f"{name}.parquet")
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """What the disk refuses is said of the run's folder."""
+    try:
+        yield
     except OSError as error:
         raise OutputError(
             "the run could not be written",

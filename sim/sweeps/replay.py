@@ -14,6 +14,7 @@ from sim.engine.simulate import RunResult, simulate
 from sim.hardware.gputypes import GpuType, with_types
 from sim.performance.type_order import with_type_order
 from sim.results.schema import in_json
+from sim.results.spool import Spool
 from sim.settings.config import RunConfig
 from sim.settings.hardwarefile import as_table
 from sim.workload.prepare import Workload, check_files, prepare, resolved
@@ -79,12 +80,14 @@ class Replay:
         settings: dict[str, Any] = in_json(kept)
         return settings
 
-    def play(self, on_progress: Callable[[int, float], None] | None = None) -> RunResult:
-        """Replay the trace; `on_progress` is called now and then with (jobs that have left, simulated time)."""
+    def play(
+        self, on_progress: Callable[[int, float], None] | None = None, spool: Spool | None = None
+    ) -> RunResult:
+        """Replay the trace; see `sim.engine.simulate` for what is called now and then, and where long tables go."""
         with with_types(self.own_types):
-            return self._play(on_progress)
+            return self._play(on_progress, spool)
 
-    def _play(self, on_progress: Callable[[int, float], None] | None) -> RunResult:
+    def _play(self, on_progress: Callable[[int, float], None] | None, spool: Spool | None) -> RunResult:
         config, policy, work = self.config, self.policy, self.workload
         believed, speeds, belief = None, work.performance, "exact"
         if policy.needs_estimates:
@@ -96,5 +99,5 @@ class Replay:
             work.trace, self.cluster, policy, work.truth, config.engine, performance=speeds,
             estimate_s=believed, estimate=config.estimate, speed_belief=belief, seed=config.seed,
             worth_gpus=None if work.performance is None else work.worth_gpus,
-            settings={"config": self.settings}, on_progress=on_progress,
+            settings={"config": self.settings}, on_progress=on_progress, spool=spool,
         )

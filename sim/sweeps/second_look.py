@@ -18,7 +18,7 @@ from analysis.run import Run
 from analysis.run.facts import Facts, Finding, Violation
 from sim.api import DECLARED
 from sim.kernels.cache_folder import code_hash
-from sim.results.recorder import jobs_table, nodes_table
+from sim.results.as_tables import jobs_table, nodes_table
 from sim.results.schema import SCHEMA_VERSION
 from sim.settings.config import EngineConfig, RunConfig
 from sim.settings.values import checked

@@ -22,6 +22,7 @@ from sim.workload.given_models import model_choices, with_models, with_notes
 from sim.workload.layered import layers_noted, speeds_of
 from sim.workload.progress import Modelled, Recorded, Truth, reference_layout
 from traces.errors import TraceError, did_you_mean
+from traces.given_back import give_back
 from traces.load import file_hash, load_trace, offered_load
 from traces.recipes import assign_recipe
 from traces.select import Selection
@@ -200,6 +201,7 @@ def prepare(config: RunConfig, cluster: ClusterSpec, whole: Whole | None = None)
 
     unseen = table is None and _all_taken(config)
     trace, worth = brought(config, ready, whole, cluster.num_gpus, worth_of if unseen else None)
+    give_back(len(trace))
     impossible: dict[int, str] = {}
     if table is not None:
         trace, impossible = with_measured(trace, table, cluster, reference)
@@ -241,7 +243,9 @@ def _as_recorded(
         trace = read_trace(config, read)
         return trace, np.full(len(trace), worth)
 
-    return brought(config, ready, whole, gpus, (lambda _: worth) if _all_taken(config) else None)
+    found = brought(config, ready, whole, gpus, (lambda _: worth) if _all_taken(config) else None)
+    give_back(len(found[0]))
+    return found
 
 
 def _all_taken(config: RunConfig) -> bool:
