@@ -5,9 +5,9 @@
 Clusters, prices, settings, sweeps, calibrations, maps, measured tables, operator graphs (ONNX, too), each file of a run
 and of a sweep (`fuzz_inputs.py`), damaged as bytes, cells, trees or tables. Mutant `n` of a seed is the same on every
 machine. They are read in forked processes with 4 GiB of address space more than they begin with. Prints by kind:
-mutants, refused, accepted, tracebacks, deaths of a process, hangs above 20 s, above 1 GiB; then each failure once, with
-the number that makes it again. `--log FILE`: how far it is, and each failure as it comes, so that nothing is lost when
-it is stopped.
+mutants, refused, accepted, tracebacks, deaths of a process, hangs (20 s of work, or ten minutes of waiting), above
+1 GiB; then each failure once, with the number that makes it again. `--log FILE`: how far it is, and each failure as it
+comes, so that nothing is lost when it is stopped.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from traces.errors import HetsimError
 from traces.reading.limits import deeper_than
 
 HANGS_S = 20.0
+"""Of work: on a busy machine, a second of it may take many."""
+WAITS_S = 600
 MOST_MIB = 1024
 MORE_ADDRESSES = 4 << 30
 BLOCK = 200
@@ -241,7 +243,10 @@ def _read_all(
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]  # of a shell's ulimit -v, which nobody may raise
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    most_work_s = resource.getrlimit(resource.RLIMIT_CPU)[1]
     for number in numbers:
+        worked_s = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])  # a hang that no exception ends is killed
+        resource.setrlimit(resource.RLIMIT_CPU, (int(worked_s + 3 * HANGS_S), most_work_s))
         kind = chosen[number % len(chosen)]
         place = folder / str(number % len(chosen))
         _lay(kind, place)
@@ -292,15 +297,16 @@ def _forked(work: Callable[[Callable[[str, str], None]], None]) -> list[tuple[st
     done: list[tuple[str, str]] = []
     signal.signal(signal.SIGALRM, lambda *_: os.kill(pid, signal.SIGKILL))
     with os.fdopen(read_end) as pipe:
-        signal.alarm(int(3 * HANGS_S))  # a hang that no exception ends
+        signal.alarm(WAITS_S)
         for line in pipe:
-            signal.alarm(int(3 * HANGS_S))
+            signal.alarm(WAITS_S)
             done.append(tuple(json.loads(line)))
         signal.alarm(0)
     _, status = os.waitpid(pid, 0)
     if status:
         killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        done.append(("hung" if killed == signal.SIGKILL else "died", f"wait status {status}, signal {killed}"))
+        fate = "hung" if killed in (signal.SIGKILL, signal.SIGXCPU) else "died"
+        done.append((fate, f"wait status {status}, signal {killed}"))
     return done
 
 

@@ -143,17 +143,17 @@ def _check(found: Trace | Machines | Capacity, made: Case) -> None:
 
 @contextmanager
 def _no_longer_than(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the main thread after so long."""
+    """Raise TimeoutError in the main thread after so much work of the process: others may keep the machine busy."""
     def alarm(*_: object) -> None:
-        raise TimeoutError(f"not done after {seconds:g} s")
+        raise TimeoutError(f"not done after {seconds:g} s of work")
 
-    before = signal.signal(signal.SIGALRM, alarm)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, alarm)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import signal
 import sys
 from importlib.util import find_spec
@@ -18,6 +19,8 @@ PACKAGES = ("policies", "traces", "analysis")
 COLLECT_AFTER = 250_000
 """New objects after which Python looks for garbage in rings. At its own 700 that is a tenth of a small run, as what is
 imported makes nearly two hundred thousand objects that stay; so many more take some MiB."""
+ONE_THREAD = "OPENBLAS_NUM_THREADS"
+"""Our matrices have some dozen rows: threads that wait for each other over them took eight times as long as one."""
 
 
 def strangers() -> list[str]:
@@ -49,6 +52,7 @@ def _run() -> None:
         print("hetsim: another package hides one of ours:", *found, sep="\n  ", file=sys.stderr)
         print("Take it off the path (PYTHONPATH, the present folder), or use a new environment.", file=sys.stderr)
         sys.exit(2)
+    os.environ.setdefault(ONE_THREAD, "1")  # before NumPy is imported
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     # As Python ends it looks for garbage in rings once more, through all that the system takes back anyway: a sixth of
     # a small run. What must be done at the end hangs on `with` and `atexit`, on no ring.

@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 #: slow machine that is busy with something else.
 PATIENCE_S = 1800.0
 
+# As the program does: a process for each core, with threads that wait for each other, takes several times as long.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Each test works out what it looks at: none is answered by an earlier one's, or an earlier session's, kept fronts.
 os.environ["HETSIM_KEEP_FRONTS"] = "0"
 
@@ -43,14 +46,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the slow tests, so that no process is left alone with one at the end.
+    """Begin with the files that have slow tests, so that no process is left alone with one at the end.
 
-    With `--quick`, leave them out, and all parameters of a test but the first and the last.
+    A file stays whole, since what its tests share is made once in each process that runs some of them. With `--quick`,
+    leave the slow tests out, and all parameters of a test but the first and the last.
     """
-    slow = [item for item in items if item.get_closest_marker("slow") is not None]
-    others = [item for item in items if item.get_closest_marker("slow") is None]
+    slow = {item for item in items if item.get_closest_marker("slow") is not None}
+    others = [item for item in items if item not in slow]
     if not config.getoption("--quick", default=False):
-        items[:] = slow + others
+        files = {item.path for item in slow}
+        items.sort(key=lambda item: item.path not in files)
         return
     of_test: dict[str, list[pytest.Item]] = {}
     for item in others:

@@ -1,14 +1,17 @@
 """What a writer that was killed left behind: known by its name, and put right by the next one that comes.
 
-What is being written lies beside its target under a hidden name, `.NAME.HOST-PID.part`; an earlier folder that is being
-replaced as `.NAME.HOST-PID.old`; a name that is taken, as `.NAME.HOST-PID.claim`. HOST stands for machine and process
-namespace. A leftover is one whose writer is dead: of our host, a process that is no more, or our own number without
-being ours; of any host, one that nothing was written to for a day (a number may be another's by now). An `.old` whose
-NAME is missing becomes NAME again: the writer was killed between two renames. Everything else left over is removed.
+What is being written lies beside its target under a hidden name, `.NAME.HOST-PID-BEGAN.part`; an earlier folder that is
+being replaced as `.NAME.HOST-PID-BEGAN.old`; a name that is taken, as `.NAME.HOST-PID-BEGAN.claim`. HOST stands for
+machine and process namespace, BEGAN for when the process PID began, so that who has its number later is not taken for
+it. A leftover is one whose writer is dead: of our host, a process that is no more, however long it writes while it
+lives, or ourselves without writing it; of another host, which cannot be asked, one that nothing was written to for a
+day. An `.old` whose NAME is missing becomes NAME again: the writer was killed between two renames. Everything else left
+over is removed.
 
-Earlier versions called a run's folder `.NAME.partPID` and `.NAME.oldPID`, which others may, too: such a one is a
-leftover where it holds files of a run and nothing else, no process has its number, and nothing was written to it for a
-day.
+Where a system does not tell when a process began, BEGAN is missing, as it is in names of earlier versions: a number
+that is in use may be another's by now, so a day decides there, too. Versions before those called a run's folder
+`.NAME.partPID` and `.NAME.oldPID`, which others may, too: such a one is a leftover where it holds files of a run and
+nothing else, no process has its number, and nothing was written to it for a day.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from functools import cache
 from pathlib import Path
 
 DAY_S = 86_400.0
-_NAME = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d{1,10})\.(?P<kind>part|old|claim)", re.DOTALL)
+_NAME = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d{1,10})(-(?P<began>\d{1,20}))?"
+                   r"\.(?P<kind>part|old|claim)", re.DOTALL)
 _EARLIER = re.compile(r"\.(?P<name>.+)\.(?P<kind>part|old)(?P<pid>\d{1,10})", re.DOTALL)
 _OF_A_RUN = re.compile(r"\w+\.parquet|run\.json|timing\.json")
 _ours: set[Path] = set()
@@ -34,7 +38,8 @@ _ours: set[Path] = set()
 
 def beside(target: Path, kind: str) -> Path:
     """The hidden name of a kind (part, old, claim) beside a target, for this process."""
-    return target.with_name(f".{target.name}.{_host()}-{os.getpid()}.{kind}")
+    _, began = _state_and_began(os.getpid())
+    return target.with_name(f".{target.name}.{_host()}-{os.getpid()}{f'-{began}' if began else ''}.{kind}")
 
 
 @contextmanager
@@ -113,7 +118,14 @@ def _is_left(path: Path, found: re.Match[str]) -> bool:
         aged = time.time() - path.lstat().st_mtime > DAY_S
     if found.re is _EARLIER:
         return aged and _is_dead(pid) and _holds_a_run(path)
-    return aged or (found["host"] == _host() and (pid == os.getpid() or _is_dead(pid)))
+    if found["host"] != _host():
+        return aged
+    if pid == os.getpid() or _is_dead(pid):
+        return True
+    state, began = _state_and_began(pid)
+    if state == "Z":  # it was killed, and who started it has not asked for it yet
+        return True
+    return aged if found["began"] is None or not began else found["began"] != began
 
 
 def _holds_a_run(path: Path) -> bool:
@@ -134,6 +146,16 @@ def _is_dead(pid: int) -> bool:
     except (OSError, OverflowError):  # it is another user's
         return False
     return False
+
+
+def _state_and_began(pid: int) -> tuple[str, str]:
+    """Letter of a process' state, and when it began in the system's own ticks; empty: that is not told here."""
+    try:
+        about = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return "", ""
+    fields = about.rpartition(b")")[2].decode("ascii", "replace").split()  # the name before it may hold anything
+    return (fields[0], fields[19]) if len(fields) > 19 else ("", "")
 
 
 @cache

@@ -33,7 +33,7 @@ import sys
 from pathlib import Path
 from experiments import kills
 scratch, command = Path(sys.argv[1]), kills.COMMANDS[1]
-kills.warm(scratch / "warm")
+kills.warm(scratch / "warm", [command])
 world = kills.World(command, scratch / "world")
 for name, content in (("run.json", "{"), ("jobs.parquet", "PAR1")):
     world.fresh()

@@ -52,8 +52,16 @@ def dead_pid() -> int:
     return gone.pid
 
 
-def left(folder: Path, name: str, kind: str, pid: int | None = None, host: str | None = None) -> Path:
-    return folder / f".{name}.{host or leftovers._host()}-{pid or dead_pid()}.{kind}"
+def left(
+    folder: Path, name: str, kind: str, pid: int | None = None, host: str | None = None, began: str | None = None
+) -> Path:
+    writer = f"{pid or dead_pid()}{f'-{began}' if began else ''}"
+    return folder / f".{name}.{host or leftovers._host()}-{writer}.{kind}"
+
+
+def began(pid: int) -> str:
+    """When a process began: the 22nd word of what Linux says of it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -102,17 +110,55 @@ def test_the_next_writer_clears_what_the_dead_left_and_nothing_else(tmp_path: Pa
         path.name for path in (living, elsewhere, *strangers, tmp_path / "a.txt")}
 
 
-def test_of_another_host_a_leftover_is_one_after_a_day_and_so_is_one_whose_number_another_has_now(
-    tmp_path: Path,
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="when a process began is told by /proc")
+def test_who_lives_keeps_what_it_writes_for_years_and_who_has_its_number_later_does_not(tmp_path: Path) -> None:
+    parent = os.getppid()
+    (theirs := left(tmp_path, "run", "claim", parent, began=began(parent))).touch()
+    (folder := left(tmp_path, "x", "part", parent, began=began(parent))).mkdir()
+    later = left(tmp_path, "run-2", "claim", parent, began=str(int(began(parent)) + 1))
+    ours = leftovers.beside(tmp_path / "run-3", "claim")
+    assert ours.name == f".run-3.{leftovers._host()}-{os.getpid()}-{began(os.getpid())}.claim"
+    for file in (theirs, folder, later, ours):
+        file.touch()
+        os.utime(file, (time.time() - 1000 * leftovers.DAY_S,) * 2)
+    os.utime(later)  # a moment ago
+    assert [leftovers.claimed(tmp_path / name) for name in ("run", "run-2", "run-3")] == [True, False, False]
+    with leftovers.held(ours):
+        leftovers.clear(tmp_path)
+        assert sorted(tmp_path.iterdir()) == sorted((theirs, folder, ours))
+    leftovers.clear(tmp_path)  # it is ours, and we are not at it
+    assert sorted(tmp_path.iterdir()) == sorted((theirs, folder))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="when a process began is told by /proc")
+def test_who_was_killed_and_not_asked_for_yet_writes_no_more(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    (mark := left(tmp_path, "run", "claim", child.pid, began=began(child.pid))).touch()
+    assert leftovers.claimed(tmp_path / "run")
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays as it is
+    assert not leftovers.claimed(tmp_path / "run") and mark.exists()
+    child.communicate()
+    assert not leftovers.claimed(tmp_path / "run")
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_day_decides_where_the_process_cannot_be_asked(
+    tmp_path: Path, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere, reused = left(tmp_path, "z", "part", host="00000000"), left(tmp_path, "y", "part", os.getppid())
-    for file in (elsewhere, reused):
+    """Of another host; of our own where the name does not say when the process began, or the system does not."""
+    elsewhere = left(tmp_path, "z", "part", host="00000000", began="17")
+    unsaid = left(tmp_path, "y", "part", os.getppid(), began=None if told else "17")
+    if not told:
+        monkeypatch.setattr(leftovers, "_state_and_began", lambda _: ("", ""))
+        assert leftovers.beside(tmp_path / "x", "part").name == f".x.{leftovers._host()}-{os.getpid()}.part"
+    for file in (elsewhere, unsaid):
         file.write_text("half")
     for ago_s, there in ((leftovers.DAY_S / 2, True), (leftovers.DAY_S * 2, False)):
-        for file in (elsewhere, reused):
+        for file in (elsewhere, unsaid):
             os.utime(file, (time.time() - ago_s,) * 2)
         leftovers.clear(tmp_path)
-        assert (elsewhere.exists(), reused.exists()) == (there, there)
+        assert (elsewhere.exists(), unsaid.exists()) == (there, there)
 
 
 @pytest.mark.parametrize(("name", "whose", "days", "holds", "there"), [

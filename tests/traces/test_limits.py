@@ -33,11 +33,10 @@ from traces.load import load_trace
 from traces.reading import parquet_tables
 from traces.reading.limits import (
     FOLD,
-    MOST_BYTES,
     ROW_BYTES,
     SETTING,
     SMALL_BYTES,
-    SMALL_ROWS,
+    VALUE_BYTES,
     Room,
     parse_toml,
     plain_bytes,
@@ -49,7 +48,8 @@ from traces.reading.text import read_bytes
 HEADER = b"job_id,submit_s,duration_s,num_gpus\n"
 MIB = 1 << 20
 MAP = "id=job_id,submit=submit_s,duration=duration_s,gpus=num_gpus"
-TOO_MUCH = r"the file holds more than is taken; got '[\d,]+ bytes unpacked.*allowed: [\d,]+ bytes, and [\d,]+ "
+TOO_MUCH = (r"the file holds more than is taken; got '[\d,]+ bytes unpacked.*allowed: [\d,]+ bytes, "
+            "of which each of the ")
 
 
 @pytest.fixture
@@ -75,31 +75,34 @@ def folded(folder: Path, rows: int, text: str = "a") -> Path:
 # The room
 
 
-def test_a_room_is_a_multiple_of_the_size_on_the_disk_between_two_bounds() -> None:
-    for disk, whole, streamed in ((0, SMALL_BYTES, SMALL_BYTES), (SMALL_BYTES // FOLD, SMALL_BYTES, SMALL_BYTES),
-                                  (16 * MIB, 16 * MIB * FOLD, 16 * MIB * FOLD), (10**9, MOST_BYTES, 10**9 * FOLD)):
+def test_a_room_is_256_mib_and_a_multiple_of_the_size_on_the_disk() -> None:
+    for disk, whole, streamed in ((0, 268_435_456, 268_435_456), (5 * 10**6, 348_435_456, 428_435_456),
+                                  (10**9, 16_268_435_456, 32_268_435_456)):
         assert (Room("x", disk).bytes, Room("x", disk, streamed=True).bytes) == (whole, streamed)
+    assert FOLD == 16
 
 
-@pytest.mark.parametrize(("disk", "rows"), [
-    (0, SMALL_ROWS), (SMALL_ROWS * ROW_BYTES // FOLD, SMALL_ROWS), (16 * MIB, 16 * MIB * FOLD // ROW_BYTES)])
-def test_of_a_small_file_fewer_rows_are_taken_than_its_bytes_allow(disk: int, rows: int) -> None:
-    Room("x", disk).take(0, rows)
-    Room("x", disk).take(0, 2 * SMALL_ROWS, row_bytes=64, what="values")
-    with pytest.raises(TraceError, match=f"allowed: .* bytes, and {rows:,} rows"):
-        Room("x", disk).take(0, rows + 1)
+@pytest.mark.parametrize("disk", [0, 10**6, 10**8])
+def test_text_and_rows_have_one_room(disk: int) -> None:
+    most = SMALL_BYTES + disk * FOLD
+    for text in (0, most // 3):
+        rows = (most - text) // ROW_BYTES
+        Room("x", disk).take(text, rows)
+        with pytest.raises(TraceError, match=f"got '{text:,} bytes unpacked in {rows + 1:,} rows, or more'; allowed: "
+                           f"{most:,} bytes, of which each of the rows takes 192 besides .256 MiB and 16 times its "
+                           f"{disk:,} bytes on the disk"):
+            Room("x", disk).take(text, rows + 1)
+    Room("x", disk).take(0, most // VALUE_BYTES, row_bytes=VALUE_BYTES, what="values")
 
 
 @given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 20)), max_size=20), st.integers(1, 5000))
-def test_a_room_is_full_when_bytes_or_rows_of_128_bytes_pass_it_and_not_before(
-    takes: list[tuple[int, int]], size: int
-) -> None:
+def test_a_room_is_full_when_bytes_and_rows_pass_it_and_not_before(takes: list[tuple[int, int]], size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SETTING, repr(size / 2**30))
         room, taken, rows = Room("x", 0), 0, 0
         for more, of_rows in takes:
             taken, rows = taken + more, rows + of_rows
-            if max(taken, ROW_BYTES * rows) > room.bytes:
+            if taken + 192 * rows > room.bytes:
                 with pytest.raises(TraceError, match=f"got '{taken:,} bytes unpacked.*allowed: {room.bytes:,} bytes"):
                     room.take(more, of_rows)
                 return
@@ -121,10 +124,10 @@ def test_rows_of_a_packed_file_are_counted_and_both_numbers_told(
     tmp_path: Path, room_mib: Callable[[float], None], options: dict[str, str]
 ) -> None:
     path = rows_gz(tmp_path, 20_000)
-    room_mib(4)
+    room_mib(5)
     assert len(load_trace(path, **options)) == 20_000  # type: ignore[arg-type]
     room_mib(1)
-    with pytest.raises(TraceError, match=TOO_MUCH + r"rows \(HETSIM_INPUT_GIB\).*say how many GiB"):
+    with pytest.raises(TraceError, match=TOO_MUCH + r"rows takes 192 besides \(HETSIM_INPUT_GIB\).*say how many GiB"):
         load_trace(path, "mapped" if options else "canonical", **options)
 
 
@@ -304,7 +307,7 @@ def test_equal_lists_of_numbers_count_as_often_as_they_are_there(
 
 def test_millions_of_rows_of_numbers_are_taken_by_their_values(tmp_path: Path) -> None:
     """A policy that decides each minute of a year, always alike: a small file, and no hostile one."""
-    rows, path = 3 * SMALL_ROWS, tmp_path / "decisions.parquet"
+    rows, path = SMALL_BYTES // ROW_BYTES + 1, tmp_path / "decisions.parquet"
     pq.write_table(pa.table({"now_s": np.zeros(rows), "queued": np.zeros(rows, np.int32)}), path)
     assert read_parquet(path, Room.of(path), arrays=True).num_rows == rows
     with pytest.raises(TraceError, match=TOO_MUCH):  # as jobs they would be objects

@@ -70,7 +70,8 @@ def read_mapped(path: Path, map: str = "") -> Trace:
     _check_needed(log, header, path)
     wanted = [name for name in dict.fromkeys(sources.values()) if name is not None]
     parquet = head.first.startswith(PARQUET_MAGIC)
-    table = _parquet(path, wanted) if parquet else joined(pieces(path, wanted, delimiter=delimiter), str(path))
+    table = _parquet(path, wanted) if parquet else joined(
+        pieces(path, wanted, delimiter=delimiter, held=True), str(path))
     return _Jobs.of(table, log, sources).trace()
 
 

@@ -2,9 +2,10 @@
 
 A packed file of some megabytes can hold thousands of millions of bytes, a Parquet file of one megabyte forty million
 rows, a sparse file whatever its owner likes. So each door counts what a file holds while it reads, or before where the
-file says it, and refuses what is beyond the room of the file: 32 times its size on the disk, from 256 MiB to 2 GiB. A
-row counts 128 bytes at least, a value of JSON 64; of a small file, 524,288 rows are taken. `HETSIM_INPUT_GIB` names
-another room, the same for every file.
+file says it, and refuses what is beyond the room of the file: 256 MiB and 16 times its size on the disk, of any size;
+twice the second where it is read piece by piece. Text counts as long as it is, a row 192 bytes besides, a value of JSON
+64. What is read takes up to three times that in memory, while it becomes jobs: of a small file 768 MiB.
+`HETSIM_INPUT_GIB` names another room, the same for every file.
 """
 
 from __future__ import annotations
@@ -22,13 +23,10 @@ from traces.errors import HetsimError, TraceError
 
 SETTING = "HETSIM_INPUT_GIB"
 SMALL_BYTES = 1 << 28
-FOLD = 32
-"""Times that the text of a log is longer than its packed file, at most: of logs as they are, 4 to 20."""
-MOST_BYTES = 1 << 31
-ROW_BYTES, VALUE_BYTES = 128, 64
-"""What a row of a table and a value of JSON take at least, once they are objects."""
-SMALL_ROWS = 1 << 19
-"""Rows of a small file that are taken: as jobs with long texts, they take a GiB with all else."""
+FOLD = 16
+"""Times that the text of a log and its rows are longer than its packed file: text of logs as they are, 4 to 20."""
+ROW_BYTES, VALUE_BYTES = 192, 64
+"""What a row of a table and a value of JSON take besides their text, once they are objects, over three."""
 TOML_SHARE = 32
 """A byte of TOML takes so many bytes once it is read: of files of it, a 32nd of the room is taken, 8 MiB."""
 DEEPEST_KEY = 50
@@ -43,7 +41,7 @@ class Room:
     ----------
     source : the file, as messages name it.
     on_disk_bytes : its size there.
-    streamed : it is never held whole: the upper bound of 2 GiB does not hold.
+    streamed : it is never held whole: twice as many times its size.
     error : what is raised.
 
     Raises
@@ -55,13 +53,10 @@ class Room:
     def __init__(
         self, source: str, on_disk_bytes: int, *, streamed: bool = False, error: type[HetsimError] = TraceError
     ) -> None:
-        self._source, self._error, self._bytes, self._rows = source, error, 0, 0
-        given = _given_bytes()
-        most = on_disk_bytes * FOLD if streamed else min(MOST_BYTES, on_disk_bytes * FOLD)
-        self.bytes = max(SMALL_BYTES, most) if given is None else given
-        self._for_rows = max(SMALL_ROWS * ROW_BYTES, most) if given is None else given
-        self._rule = f"{FOLD} times its {on_disk_bytes:,} bytes on the disk, from 256 MiB" \
-            + (" on" if streamed else " to 2 GiB") if given is None else SETTING
+        self._source, self._error, self._bytes, self._rows, self._held = source, error, 0, 0, 0
+        given, fold = _given_bytes(), FOLD * (2 if streamed else 1)
+        self.bytes = SMALL_BYTES + on_disk_bytes * fold if given is None else given
+        self._rule = f"256 MiB and {fold} times its {on_disk_bytes:,} bytes on the disk" if given is None else SETTING
 
     @classmethod
     def of(cls, path: Path, error: type[HetsimError] = TraceError) -> Room:
@@ -83,13 +78,13 @@ class Room:
             It does not fit: names what there is and what may be.
         """
         self._bytes, self._rows = self._bytes + size_bytes, self._rows + rows
-        for_rows = self._for_rows if row_bytes == ROW_BYTES else self.bytes
-        if self._bytes > self.bytes or self._rows * row_bytes > for_rows:
+        self._held += size_bytes + rows * row_bytes
+        if self._held > self.bytes:
             rows_there = f" in {self._rows:,} {what}" if self._rows else ""
             raise self._error(
                 "the file holds more than is taken", where=self._source,
                 got=f"{self._bytes:,} bytes unpacked{rows_there}, or more",
-                allowed=f"{self.bytes:,} bytes, and {for_rows // row_bytes:,} {what} ({self._rule})",
+                allowed=f"{self.bytes:,} bytes, of which each of the {what} takes {row_bytes} besides ({self._rule})",
                 todo=f"If it is meant to be so large, say how many GiB a file may hold: {SETTING}=8.",
             )
 

@@ -7,30 +7,48 @@ The footer is a struct in the compact protocol of Apache Thrift; numbers of fiel
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-_ROW_GROUPS, _COLUMNS, _COLUMN, _CRYPTO = 4, 1, 3, (8, 9)
-_KIND, _PATH, _VALUES, _UNPACKED = 1, 3, 5, 6
+_SCHEMA, _ROW_GROUPS, _COLUMNS, _ROWS, _COLUMN, _CRYPTO = 2, 4, 1, 3, 3, (8, 9)
+_KIND, _WIDTH, _NAME, _CHILDREN = 1, 2, 4, 5
+_VALUES, _UNPACKED = 5, 6
+_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""Bytes of a value by the number of its physical type: truth values, INT32, INT64, INT96, FLOAT, DOUBLE."""
+_FIXED = 7
+"""Number of the physical type of texts of one length, which the schema says."""
+_OFFSET_BYTES = 4
 _DEEPEST = 32
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A column in a row group: its outermost name, the number of its physical type, values, bytes unpacked."""
+    """A column in a row group, as the schema and the group say.
+
+    Attributes
+    ----------
+    name : the outermost one.
+    value_bytes : what a value takes, of text its place alone.
+    is_text : how long a value is is only known once it is read.
+    values : how many.
+    unpacked_bytes : of its pages.
+    """
 
     name: str
-    kind: int
+    value_bytes: int
+    is_text: bool
     values: int
     unpacked_bytes: int
 
 
-def chunks(source: Path | pa.BufferReader) -> Iterator[Chunk]:
-    """All chunks of a file, row group by row group.
+def described(source: pa.NativeFile) -> tuple[int, list[Chunk]]:
+    """Rows of a file, and its chunks, row group by row group.
+
+    Types are those of the schema, by the column's place, and rows those of the groups, as Arrow takes them: what is
+    said of them elsewhere is not used.
 
     Raises
     ------
@@ -38,31 +56,50 @@ def chunks(source: Path | pa.BufferReader) -> Iterator[Chunk]:
         It has no footer that can be read, or is encrypted.
     OSError
     """
+    rows, found = 0, []
     try:
-        for group in _Walk(_footer(source)).struct(0).get(_ROW_GROUPS, ()):
-            for column in group.get(_COLUMNS, ()):
+        about = _Walk(_end_of(source, source.size())).struct(0)
+        leaves = list(_leaves(about.get(_SCHEMA, ())))
+        for group in about.get(_ROW_GROUPS, ()):
+            rows += max(int(group.get(_ROWS, 0)), 0)
+            for (name, value_bytes, is_text), column in zip(leaves, group.get(_COLUMNS, ()), strict=False):
                 if any(field in column for field in _CRYPTO):
                     raise pa.ArrowInvalid("a column is encrypted")
-                about = column.get(_COLUMN, {})
-                path = about.get(_PATH) or (b"",)
-                yield Chunk(path[0].decode("utf-8", "replace"), int(about.get(_KIND, -1)),
-                            max(int(about.get(_VALUES, 0)), 0), max(int(about.get(_UNPACKED, 0)), 0))
-    except (IndexError, ValueError, TypeError, AttributeError, struct.error) as error:
+                told = column.get(_COLUMN, {})
+                values, unpacked_bytes = (max(int(told.get(field, 0)), 0) for field in (_VALUES, _UNPACKED))
+                found.append(Chunk(name, value_bytes, is_text, values, unpacked_bytes))
+    except (IndexError, KeyError, ValueError, TypeError, AttributeError, struct.error) as error:
         raise pa.ArrowInvalid(f"its footer is damaged ({error})") from None
-
-
-def _footer(source: Path | pa.BufferReader) -> bytes:
-    if isinstance(source, Path):
-        with source.open("rb") as file:
-            return _end_of(file, file.seek(0, 2))
-    found = _end_of(source, source.size())
     source.seek(0)
-    return found
+    return rows, found
 
 
-def _end_of(file: Any, size: int) -> bytes:
+def _leaves(schema: Sequence[dict[int, Any]]) -> Iterator[tuple[str, int, bool]]:
+    """Of each column that holds values: its outermost name, bytes of a value, whether it is text."""
+    name = ""
+    to_come: list[int] = []  # children of the groups that are open
+    for element in schema[1:]:
+        if not to_come:
+            name = element[_NAME].decode("utf-8", "replace")
+        if children := int(element.get(_CHILDREN, 0)):
+            to_come.append(children)
+            continue
+        kind = int(element.get(_KIND, -1))
+        yield (name, max(int(element.get(_WIDTH, 0)), 0), False) if kind == _FIXED else \
+            (name, _WIDTHS.get(kind, _OFFSET_BYTES), kind not in _WIDTHS)
+        while to_come:
+            to_come[-1] -= 1
+            if to_come[-1]:
+                break
+            to_come.pop()
+
+
+def _end_of(file: pa.NativeFile, size: int) -> bytes:
     file.seek(max(size - 8, 0))
-    length = int.from_bytes(file.read(8)[:4], "little")
+    end = file.read(8)
+    length = int.from_bytes(end[:4], "little")
+    if end[4:] != b"PAR1":
+        raise ValueError("it does not end as Parquet does")
     if length > size - 8:
         raise ValueError(f"{length:,} bytes long, in a file of {size:,}")
     file.seek(size - 8 - length)
@@ -114,6 +151,10 @@ class _Walk:
         return (value >> 1) ^ -(value & 1)
 
     def _varint(self) -> int:
+        byte = self._data[self._at]
+        if byte < 128:  # of nearly all
+            self._at += 1
+            return byte
         value = shift = 0
         while shift < 70:
             byte = self._byte()

@@ -10,14 +10,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from traces.reading.limits import Room
-from traces.reading.parquet_footer import chunks
+from traces.reading.parquet_footer import described
 
 BATCH_ROWS = 1 << 16
 FEW_ROWS = 1 << 10
 """Rows of a batch with text inside lists, whose length is only known once it is read."""
-_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
-"""Bytes of a value by the number of its physical type: truth values, INT32, INT64, INT96, FLOAT, DOUBLE."""
-_OFFSET_BYTES = 4
 
 
 def read_parquet(
@@ -42,19 +39,19 @@ def read_parquet(
     pyarrow.ArrowException, OSError, ValueError, KeyError
         It is no whole Parquet file, or has no such column.
     """
-    # One thread: those that Arrow starts are sometimes still there when the process ends, which then aborts.
-    with pq.ParquetFile(source, pre_buffer=False) as file:
-        schema, rows = file.schema_arrow, BATCH_ROWS
-        num_rows = file.metadata.num_rows
-    take_described(source, num_rows, room, columns, arrays=arrays)
-    if columns is not None:
-        schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
-    texts = [field.name for field in schema if _is_text(field.type)]
-    if any(_holds_text(field.type) for field in schema):
-        rows = FEW_ROWS
-    tables = []
-    with pq.ParquetFile(source, pre_buffer=False, read_dictionary=texts) as file:
-        for batch in file.iter_batches(rows, columns=None if columns is None else list(columns), use_threads=False):
+    with pa.OSFile(str(source)) if isinstance(source, Path) else source as file:
+        take_described(file, room, columns, arrays=arrays)
+        # One thread: those that Arrow starts are sometimes still there when the process ends, which then aborts.
+        whole = pq.ParquetFile(file, pre_buffer=False)
+        schema, rows = whole.schema_arrow, BATCH_ROWS
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
+        texts = [field.name for field in schema if _is_text(field.type)]
+        if any(_holds_text(field.type) for field in schema):
+            rows = FEW_ROWS
+        tables = []
+        folded = pq.ParquetFile(file, metadata=whole.metadata, pre_buffer=False, read_dictionary=texts)
+        for batch in folded.iter_batches(rows, columns=None if columns is None else list(columns), use_threads=False):
             room.take(sum(_length_bytes(column) for column in batch.columns))
             cells = [_unfolded(column) if name in texts else column
                      for name, column in zip(batch.schema.names, batch.columns, strict=True)]
@@ -63,8 +60,7 @@ def read_parquet(
 
 
 def take_described(
-    source: Path | pa.BufferReader, rows: int, room: Room, columns: Sequence[str] | None = None, *,
-    arrays: bool = False,
+    source: pa.NativeFile, room: Room, columns: Sequence[str] | None = None, *, arrays: bool = False
 ) -> None:
     """Take from the room what a Parquet file says that it holds; `arrays` as in `read_parquet`.
 
@@ -77,19 +73,20 @@ def take_described(
     """
     values_bytes = stored_bytes = 0
     only_numbers = True
-    for chunk in chunks(source):
+    rows, found = described(source)
+    for chunk in found:
         if columns is None or chunk.name in columns:
-            values_bytes += chunk.values * _WIDTHS.get(chunk.kind, _OFFSET_BYTES)
+            values_bytes += chunk.values * chunk.value_bytes
             stored_bytes += chunk.unpacked_bytes
-            only_numbers &= chunk.kind in _WIDTHS
-    room.take(values_bytes, 0 if arrays and only_numbers and values_bytes else max(rows, 0))
+            only_numbers &= not chunk.is_text
+    room.take(values_bytes, 0 if arrays and only_numbers and values_bytes else rows)
     if stored_bytes > room.bytes:  # a page is unpacked whole
         room.take(stored_bytes)
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary,
-                                       pa.types.is_large_binary))
+                                       pa.types.is_large_binary, pa.types.is_string_view, pa.types.is_binary_view))
 
 
 def _holds_text(kind: pa.DataType) -> bool:

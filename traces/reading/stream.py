@@ -29,7 +29,7 @@ LONGEST_ROW_BYTES = 1 << 26
 
 def pieces(
     path: Path, required: Sequence[str], *, names: Sequence[str] | None = None, keep: Sequence[str] | None = None,
-    delimiter: str = ",", piece_bytes: int = PIECE_BYTES,
+    delimiter: str = ",", piece_bytes: int = PIECE_BYTES, held: bool = False,
 ) -> Iterator[Table]:
     """Read a CSV file piece by piece, each cell as text.
 
@@ -46,6 +46,8 @@ def pieces(
         What stands between cells: one character.
     piece_bytes : int
         About how much text, unpacked, a piece holds.
+    held : bool
+        Who asks keeps all pieces: they have the room of a file that is read whole.
 
     Raises
     ------
@@ -56,7 +58,7 @@ def pieces(
     source, keep = str(path), required if keep is None else keep
     header: Sequence[str] | None = None
     above = 0
-    for data in whole_rows(path, piece_bytes):
+    for data in whole_rows(path, piece_bytes, held=held):
         check_text(data, source, above)
         body, skipped = data, 0
         if header is None:
@@ -108,10 +110,10 @@ def _has(line: str, required: Sequence[str], delimiter: str) -> bool:
         return False
 
 
-def whole_rows(path: Path, piece_bytes: int) -> Iterator[bytes]:
+def whole_rows(path: Path, piece_bytes: int, *, held: bool = False) -> Iterator[bytes]:
     """The bytes of a file in pieces that end with a row: a line end outside quotes."""
     with Unpacked(path) as stream:
-        left, room = b"", room_of(path, streamed=True)
+        left, room = b"", room_of(path, streamed=not held)
         while block := stream.read(piece_bytes):
             room.take(len(block), block.count(b"\n"))
             data = left + block
