@@ -58,6 +58,8 @@ THETAS = (1.0, 0.5)
 """That are tried."""
 TURNS = 6
 """Weights of the limits that are tried for a theta."""
+FIRST = 0.05
+"""Ratio, less 1, of what is known and what is tried first."""
 FINE = 0.02
 """Ratio, less 1, of what is disproved and what is not, at which bisection ends."""
 
@@ -324,17 +326,20 @@ def least_time_s(request: Request, work: Work, low_s: dict[int, float]) -> tuple
     high_s = min(chain.one_stage_s() for chain in chains)
     for chain in chains:
         high_s = max(chain.shared_s(high_s), min(low_s[chain.m], high_s))
-    least_s = min(low_s.values())
-    if math.isinf(high_s):
+    least_s, step = min(low_s.values()), 1 + FIRST
+    if not least_s > 0:
         return least_s, chains
-    open_ = [chain for chain in chains if low_s[chain.m] < high_s and chain.within(high_s)]
-    if not open_:
-        return high_s, chains
-    while high_s > least_s * (1 + FINE):
-        middle = math.sqrt(max(least_s, high_s / 64) * high_s)
-        still = [chain for chain in open_ if low_s[chain.m] <= middle and chain.within(middle)]
-        if still:
-            high_s, open_ = middle, still
-        else:
-            least_s = middle
+
+    def possible(most_s: float) -> bool:
+        return any(low_s[chain.m] <= most_s and chain.within(most_s) for chain in chains)
+
+    # From below, ever faster, since what is near is soon disproved; then between the last two.
+    while least_s < high_s:
+        if possible(tried_s := min(least_s * step, high_s)):
+            high_s = tried_s
+            break
+        least_s, step = tried_s, step * step
+    while FINE < high_s / least_s - 1 < math.inf:
+        middle = math.sqrt(least_s * high_s)
+        least_s, high_s = (least_s, middle) if possible(middle) else (middle, high_s)
     return least_s, chains
