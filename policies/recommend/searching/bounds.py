@@ -33,12 +33,13 @@ the lowest price, and at least what the memory costs that the model needs,
 Where GPUs are rented by the node, all of them are paid: of one stage on g GPUs, g rounded up; of several stages, which
 may share a node, only the GPUs that are used are counted. In any case the cost is at least T x the cheapest node.
 
-What is left out only lowers the bounds: transfers, the sums of tensor parallelism, latencies of an all-reduce, which
-GPUs lie together. Where a GPU may work on any share of a micro-batch (several types in a stage), or there are very many
-replica counts, a choice stands for an interval of x: a GPU-second is most productive at its upper end (time / samples
-does not rise with samples), a micro-batch passes fastest at its lower end. Samples are whole: x is rounded up where the
-replicas are known, and of an interval its lower end, since no plan there has fewer. A stage of several types takes as
-long as its slowest part, so no less than the mean of its parts by their shares; y is then that share.
+What is left out only lowers the bounds: transfers, latencies of sums over GPUs, which GPUs lie together. That stages
+are whole, and pass their messages on, is counted in `stage_bounds`, which begins where this ends. Where a GPU may work
+on any share of a micro-batch (several types in a stage), or there are very many replica counts, a choice stands for an
+interval of x: a GPU-second is most productive at its upper end (time / samples does not rise with samples), a micro-
+batch passes fastest at its lower end. Samples are whole: x is rounded up where the replicas are known, and of an
+interval its lower end, since no plan there has fewer. A stage of several types takes as long as its slowest part, so no
+less than the mean of its parts by their shares; y is then that share.
 
 Interleaved stages (several chunks on a GPU) are not in a request's space, and (B) does not hold for them.
 """
