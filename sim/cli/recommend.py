@@ -65,7 +65,7 @@ def recommend(
         "[on-demand, or the cluster's]")] = None,
     per: Annotated[str, typer.Option(
         metavar="gpu or node", help="What is paid for: the plan's GPUs, or whole nodes, as they are rented.")] = "gpu",
-    seconds: Annotated[float, typer.Option(help="For the search method.")] = 5.0,
+    seconds: Annotated[float, typer.Option(help="Of the processor, for the search method.")] = 5.0,
     evaluations: Annotated[int | None, typer.Option(
         help="Instead of --seconds: plans that it judges, for the same answer each time.")] = None,
     seed: Annotated[int, typer.Option(help="Of methods that draw random numbers.")] = 0,
@@ -160,14 +160,14 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
     from policies.recommend.request.request import by_cost, by_counts
     from policies.recommend.searching import plain as report
     from policies.recommend.searching.bounds import lower_bound
-    from policies.recommend.searching.gather import gather
+    from policies.recommend.searching.gather import gathered
     from policies.recommend.searching.nofit import nothing_fits
     from sim.hardware.gputypes import catalogue
 
     began = time.perf_counter()
     limits, methods = recommendinput.limits(asked), recommendinput.methods(asked)
     with console.counting("steps") as update:
-        pool = gather(request, methods, asked.evaluations, update)
+        pool, ended = gathered(request, methods, asked.evaluations, update)
         kept = _kept(asked, request, methods)
     pool += kept
     if not pool:
@@ -182,6 +182,8 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
         "bound": {"iteration_s": report.known(bound.iteration_s), "usd_per_iteration": report.known(
             bound.usd_per_iteration), "gap_time": report.known(gaps[0]), "gap_cost": report.known(gaps[1])},
         "front": [report.plan_row(request, r, asked.iterations) for r in front],
+        "search": None if ended is None else {
+            "ended": ended.reason, "early": ended.early, "plans_judged": ended.evaluations},
         "methods": list(methods), "plans_judged": request.evaluations, "wall_s": time.perf_counter() - began,
     }
     on_front = {id(r) for r in front}

@@ -165,11 +165,15 @@ def _effort(answer: Mapping[str, Any]) -> str:
     bound, gaps = answer["bound"], []
     for what in ("time", "cost"):
         if (gap := bound[f"gap_{what}"]) is not None:
-            gaps.append(f"no plan at all has less than {1 / (1 + max(gap, 0.0)):.0%} of the best {what} found (proven)")
-    by = answer["plan"]["method"]
+            gap = max(gap, 0.0)
+            gaps.append(f"no plan at all has less than {1 / (1 + gap):.0%} of the best {what} found (proven): a gap "
+                        f"of {100 * gap:,.1f} %")
+    by, search = answer["plan"]["method"], answer["search"]
     effort = f"found by {by}; " * bool(by)
     effort += f"{answer['plans_judged']:,} plans judged in {answer['wall_s']:.1f} s by {', '.join(answer['methods'])}"
-    return "\n".join(["; ".join(gaps)] * bool(gaps) + [effort])
+    ended = [f"the search ended {'before its time' if search['early'] else ''}: {search['ended']}".replace(" :", ":")
+             ] if search else []
+    return "\n".join(["; ".join(gaps)] * bool(gaps) + [effort, *ended])
 
 
 def methods_table() -> Table:

@@ -283,3 +283,103 @@ def partition(
             stages[v] += 1
             label = backs[state, p]
     return best, stages, plan
+
+
+@part
+def keep_label(
+    row: np.ndarray, use: np.ndarray, count: int, label: tuple[float, float, float], used: np.ndarray
+) -> int:
+    """Keep (charge, forward, backward) among `row` [L, 3] unless one is as low in all; how many there are now.
+
+    Where there is no room it is joined with the last one, each figure as low as the lower one's: that only lowers
+    bounds.
+    """
+    charge, forward, backward = label
+    for k in range(count):
+        if row[k, 0] <= charge and row[k, 1] <= forward and row[k, 2] <= backward:
+            return count
+    left = 0
+    for k in range(count):
+        if not (charge <= row[k, 0] and forward <= row[k, 1] and backward <= row[k, 2]):
+            if left != k:
+                row[left], use[left] = row[k], use[k]
+            left += 1
+    if left == len(row):
+        left -= 1
+        charge, forward = min(charge, row[left, 0]), min(forward, row[left, 1])
+        backward = min(backward, row[left, 2])
+    row[left, 0], row[left, 1], row[left, 2] = charge, forward, backward
+    use[left] = used
+    return left + 1
+
+
+@jit
+def least_charge(
+    low_s: np.ndarray, high_s: np.ndarray, forward_s: np.ndarray, after_s: np.ndarray, gib: np.ndarray,
+    room_gib: np.ndarray, gpus: np.ndarray, price: np.ndarray, a_byte_s: np.ndarray, cut_bytes: np.ndarray,
+    cut_charge: np.ndarray, cut_s: np.ndarray, m: int, most_s: float, theta: float, scale_s: float, labels: int,
+) -> tuple[float, np.ndarray]:
+    """Least charge of a pipeline of two stages or more none of which takes longer than `most_s`; and its use of GPUs.
+
+    `policies.recommend.searching.stage_bounds` says what a charge is. Place 2 j is the cut before block j, place
+    2 j + 1 one in it. What a block holds that is cut is charged `cut_charge`, whoever does it. A stage's time is  F +
+    m w + max(after, G),  F and G what passes before it forward and backward.
+
+    Parameters
+    ----------
+    low_s, high_s, forward_s, after_s, gib : float64 [C, B + 1], running sums over blocks, of each choice: the least
+        seconds of a micro-batch, those that count for a charge, those forward; what follows; memory.
+    room_gib, price, a_byte_s : float64 [C]; the last is seconds of a micro-batch's message for each byte of a sample.
+    gpus : float64 [C, K], of each choice that count against each limit.
+    cut_bytes : float64 [2 B], of a sample that cross a cut at each place; inf: there is none.
+    cut_charge : float64 [B], charge of a block that is cut.
+    cut_s : float64 [B, 2], least seconds forward and backward of a block that is cut.
+    m : micro-batches.
+    theta, scale_s : part of a charge that goes by GPUs; the rest goes by GPU-seconds over `scale_s`.
+    labels : that are kept at a cut.
+    """
+    choices, blocks = low_s.shape[0], low_s.shape[1] - 1
+    kinds = gpus.shape[1]
+    rows, uses = np.zeros((2 * blocks, labels, 3)), np.zeros((2 * blocks, labels, kinds))
+    counts = np.zeros(2 * blocks, dtype=np.int64)
+    counts[0] = 1
+    best, best_use, used = np.inf, np.zeros(kinds), np.zeros(kinds)
+    for place in range(2 * blocks):
+        first = (place + 1) // 2
+        for k in range(counts[place]):
+            charge, before, back = rows[place, k, 0], rows[place, k, 1], rows[place, k, 2]
+            if charge >= best:
+                continue
+            for c in range(choices):
+                # What comes in has one channel, too.
+                if place > 0 and m * cut_bytes[place] * a_byte_s[c] > most_s:
+                    continue
+                for j in range(first, blocks + 1):
+                    work = low_s[c, j] - low_s[c, first]
+                    after = max(after_s[c, j] - after_s[c, first], back)
+                    if gib[c, j] - gib[c, first] > room_gib[c] or before + m * work + after > most_s:
+                        break
+                    busy_s = before + m * (high_s[c, j] - high_s[c, first]) + after
+                    part_of = theta + (1.0 - theta) * busy_s / scale_s
+                    value = charge + price[c] * part_of
+                    if value >= best:
+                        break
+                    if j == blocks:
+                        if place > 0:
+                            best = value
+                            best_use[:] = uses[place, k] + gpus[c] * part_of
+                        continue
+                    forward = forward_s[c, j] - forward_s[c, first]
+                    used[:] = uses[place, k] + gpus[c] * part_of
+                    for inner in range(0 if j > first else 1, 2):
+                        at = 2 * j + inner
+                        send_s = cut_bytes[at] * a_byte_s[c]
+                        if before + forward + m * send_s + back > most_s or send_s == np.inf:
+                            continue
+                        passed, again = before + forward + send_s, back + work - forward + send_s
+                        if inner == 1:
+                            passed += cut_s[j, 0]
+                            again += cut_s[j, 1]
+                        label = value + inner * (1.0 - theta) * cut_charge[j], passed, again
+                        counts[at] = keep_label(rows[at], uses[at], counts[at], label, used)
+    return best, best_use

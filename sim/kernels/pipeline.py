@@ -247,3 +247,91 @@ def _finish(
         latest = np.nan
         last_end[i, :used] = np.nan
     iteration[i] = latest
+
+
+@part
+def two_stage_s(w: float, v: float, x: float, after_w: float, after_v: float, m: int) -> float:
+    """A closed form of the time of 1F1B with two stages. It orders plans; a simulated schedule has the last word.
+
+    With w seconds forward and backward of a micro-batch in the first stage, v in the second, x of its messages there
+    and back, m micro-batches, and a forward taken for a third of w, stage 0 ends no sooner than
+
+        m w + max(0, v + x - w / 3)      its own work, and the wait for the first gradient (m = 1: v + x),
+        w + x + m v                      all of the second stage's work, between one pass of its own,
+        (w + v + x) (1 + (m - 1) // 2)   two micro-batches are in flight: each third one waits for the first,
+        w + v + (m + 1) x / 2            the border has one channel a direction,
+
+    and stage 1 at w / 3 + x / 2 + m v. What follows the last backward is added to each; the latest of all counts.
+    """
+    stall = v + x if m == 1 else max(0.0, v + x - w / 3.0)
+    first = max(m * w + stall, w + x + m * v, (w + v + x) * (1 + (m - 1) // 2), w + v + (m + 1) * x / 2.0)
+    return max(first + after_w, w / 3.0 + x / 2.0 + m * v + after_v)
+
+
+@jit
+def best_cuts(
+    front_s: np.ndarray, front_after_s: np.ndarray, front_most: np.ndarray, front_gpus: np.ndarray,
+    front_sends: np.ndarray, back_s: np.ndarray, back_after_s: np.ndarray, back_least: np.ndarray,
+    back_gpus: np.ndarray, back_sends: np.ndarray, cut_bytes: np.ndarray, most_gpus: int, near_gpus: int,
+    far: tuple[float, float, int, int], near: tuple[float, float], m: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each pair of a first and a last stage the least time by `two_stage_s`, and the cut that reaches it.
+
+    Parameters
+    ----------
+    front_s, front_after_s : float64 [F, n + 1], of a first stage that ends before cut c: seconds of a micro-batch,
+        and of what follows its last backward; rising.
+    back_s, back_after_s : float64 [B, n + 1], of a second stage that begins at cut c; falling.
+    front_most, back_least : int64, the largest cut that the front has memory for, the smallest for the back.
+    front_gpus, back_gpus : int64, GPUs of each.
+    front_sends, back_sends : float64, samples of a micro-batch that pass its border.
+    cut_bytes : float64 [n + 1], of a sample that cross each cut.
+    most_gpus : that both may have together.
+    near_gpus : so many of both together lie on one node (0: never).
+    far, near : (bytes/s, latency in s) of a node's network, with the GPUs of a node of the front and of the back; of
+        the links within a node.
+    m : micro-batches.
+
+    Returns
+    -------
+    time_s : float64 [F, B]; inf where no cut serves.
+    cut : int64 [F, B]; 0 there.
+    """
+    fronts, backs, n = len(front_s), len(back_s), front_s.shape[1] - 1
+    time_s, cut = np.full((fronts, backs), np.inf), np.zeros((fronts, backs), dtype=np.int64)
+    for i in range(fronts):
+        for j in range(backs):
+            gpus = front_gpus[i] + back_gpus[j]
+            low, high = max(1, back_least[j]), min(n - 1, front_most[i])
+            if gpus > most_gpus or low > high:
+                continue
+            # Stages on several nodes send by all of their links at once.
+            share = max(min(far[2], front_gpus[i]) / front_gpus[i], min(far[3], back_gpus[j]) / back_gpus[j])
+            rate, latency_s = far[0] / share, far[1]
+            if gpus <= near_gpus:
+                rate, latency_s = near[0] * min(front_gpus[i], back_gpus[j]), near[1]
+            a_byte_s = max(front_sends[i], back_sends[j]) / rate
+            a, b = low, high
+            while a < b:
+                middle = (a + b) // 2
+                if front_s[i, middle] < back_s[j, middle]:
+                    a = middle + 1
+                else:
+                    b = middle
+            best, at = np.inf, 0
+            for c in range(a, high + 1):
+                if m * front_s[i, c] + front_after_s[i, c] >= best:
+                    break
+                x = 2.0 * (latency_s + cut_bytes[c] * a_byte_s)
+                value = two_stage_s(front_s[i, c], back_s[j, c], x, front_after_s[i, c], back_after_s[j, c], m)
+                if value < best:
+                    best, at = value, c
+            for c in range(a - 1, low - 1, -1):
+                if m * back_s[j, c] + back_after_s[j, c] >= best:
+                    break
+                x = 2.0 * (latency_s + cut_bytes[c] * a_byte_s)
+                value = two_stage_s(front_s[i, c], back_s[j, c], x, front_after_s[i, c], back_after_s[j, c], m)
+                if value < best:
+                    best, at = value, c
+            time_s[i, j], cut[i, j] = best, at
+    return time_s, cut

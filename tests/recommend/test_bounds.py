@@ -15,7 +15,8 @@ from policies.recommend.request.fleet import Fleet
 from policies.recommend.request.ground import Ground
 from policies.recommend.request.request import Recommendation, Request, Space
 from policies.recommend.searching.all_moves import moves_for
-from policies.recommend.searching.bounds import Bound, _Choices, _Work, lower_bound
+from policies.recommend.searching.bounds import Bound, _Choices, lower_bound
+from policies.recommend.searching.choices import Work
 from sim.api import Plan, Stage
 from sim.hardware.gputypes import gpu_type
 from sim.performance import MODELS, MeasuredTable, Performance
@@ -120,8 +121,8 @@ def test_data_parallelism_comes_near_the_bound(counts, reach):
 def test_multipliers_that_say_nothing_prove_nothing_wrong():
     """Weak duality: of any multipliers at all the bound holds; the solver's are better than random ones."""
     asked = request("vgg16", 64, (V100, T4), (4, 4))
-    choices, rng = _Work(asked).choices(4), np.random.default_rng(0)
-    assert isinstance(choices, _Choices)
+    work, rng = Work(asked), np.random.default_rng(0)
+    choices = _Choices(work, 4, work.choices(4))
     best = min(r.iteration_s for r in asked.judged(p for p in starts(asked) if p.micro_batches == 4))
     solved = choices.least_time_s()
     for _ in range(50):

@@ -11,7 +11,7 @@ import pytest
 
 from policies.recommend import RecommendError
 from policies.recommend.algorithms.all_downsets import down_sets
-from policies.recommend.algorithms.pipedream_levels import Cuts, Level, hierarchical
+from policies.recommend.algorithms.pipedream_levels import Cuts, Level, hierarchical, thinned
 from tests.recommend.pipeline_files import (
     best_replicas,
     networks,
@@ -106,6 +106,33 @@ def test_thirty_merges_are_no_more_work_than_a_chain():
                           straight=True)
     assert answer.period_s == len(inputs) / 7 == 13
     assert sum(stage.replicas for stage in answer.stages) == 7
+
+
+@pytest.mark.parametrize("levels", [[Level(5, 20.0)], [Level(2, 50.0), Level(3, 10.0)]])
+def test_with_time_enough_all_cuts_are_looked_at(levels):
+    """A chain of 200 operators: by 64, 128 and then all cuts, the same as at once."""
+    rng = np.random.default_rng(0)
+    cuts = Cuts.of_chain(*rng.random((4, 200)))
+    assert hierarchical(cuts, levels, seconds=1e9) == hierarchical(cuts, levels)
+
+
+def test_without_time_few_cuts_give_a_pipeline_all_the_same():
+    """A lattice of 8 x 8 x 8 down-sets, twice: 64 cuts or so give a plan of all machines, no better than all cuts."""
+    inputs = [[op - 1] if op % 7 else [] for op in range(21)]
+    sets = sets_of(inputs)
+    assert len(sets) == 8**3
+    rng = np.random.default_rng(1)
+    cuts = Cuts.of_sets(sets, *rng.random((3, 21)), rng.random(len(sets)) * (sets.any(axis=1) & ~sets.all(axis=1)))
+    kept = thinned(cuts, 64)
+    assert kept[0] == 0 and kept[-1] == len(sets) - 1 and 32 <= len(kept) <= 66
+    levels = [Level(2, 50.0), Level(2, 10.0)]
+    some, every = hierarchical(cuts, levels, seconds=0.0), hierarchical(cuts, levels)
+    assert every.period_s <= some.period_s <= 1.25 * every.period_s
+    ends = [some.stages[0].first_cut, *(stage.last_cut for stage in some.stages)]
+    assert ends[0] == 0 and ends[-1] == len(sets) - 1
+    assert all(cuts.within[a, b] for a, b in pairwise(ends))
+    assert all(a.last_cut == b.first_cut for a, b in pairwise(some.stages))
+    assert sum(stage.replicas for stage in some.stages) == 4
 
 
 # -- by brute force ----------------------------------------------------------------------------------------

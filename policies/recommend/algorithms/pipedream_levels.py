@@ -18,13 +18,18 @@ A cut is a down-set of the operator graph, so that stages may branch; a chain's 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from policies.recommend.request.recommend_error import RecommendError
 from sim.kernels.pipedream_table import all_pipelines, pipelines_from
+
+FEWEST = 64
+"""Cuts that are tried first where time is limited."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,11 @@ class Cuts:
         work, params, stored = (members @ values for values in (work_s, param_bytes, stored_bytes))
         return cls(within, work, params, stored, np.asarray(cut_bytes, dtype=np.float64)[order])
 
+    def some(self, kept: np.ndarray) -> Cuts:
+        """Only these cuts."""
+        columns = self.work_s, self.param_bytes, self.stored_bytes, self.cut_bytes
+        return Cuts(np.ascontiguousarray(self.within[np.ix_(kept, kept)]), *(column[kept] for column in columns))
+
 
 @dataclass(frozen=True)
 class PipelineStage:
@@ -95,7 +105,7 @@ class Pipeline:
 
 def hierarchical(
     cuts: Cuts, levels: Sequence[Level], *, straight: bool = False, room_bytes: float | np.ndarray = math.inf,
-    transfers: bool = True,
+    transfers: bool = True, seconds: float = math.inf,
 ) -> Pipeline | None:
     """The pipeline of least period that uses all machines of all levels; None: it does not fit.
 
@@ -107,6 +117,10 @@ def hierarchical(
     room_bytes : memory of a machine for the copies that are in flight, of any stage or float64 [C, C] of what lies
         between two cuts; inf: no limit.
     transfers : whether activations cost time.
+    seconds : of the processor. Time grows with the third power of the number of cuts (of one level, the second), so
+        where it is limited few cuts are tried first (`thinned`), then twice as many while what they will take, by what
+        the last ones took, is left. The best pipeline found is the answer: of all cuts if there was time, and else of
+        some. inf: all cuts at once.
 
     Raises
     ------
@@ -119,6 +133,51 @@ def hierarchical(
                                  allowed="1 machine or more, above 0 bytes/s")
     if not levels:
         raise RecommendError("a hierarchy needs a level", got=list(levels))
+    if math.isinf(seconds):
+        return _best(cuts, levels, straight, room_bytes, transfers)
+    begin_s, count, power = time.process_time(), len(cuts.work_s), 2 if len(levels) == 1 else 3
+    best, most = None, FEWEST
+    while True:
+        kept, before_s = thinned(cuts, most), time.process_time()
+        room = room_bytes[np.ix_(kept, kept)] if isinstance(room_bytes, np.ndarray) else room_bytes
+        found = _best(cuts.some(kept), levels, straight, room, transfers)
+        if found is not None and (best is None or found.period_s < best.period_s):
+            stages = (PipelineStage(int(kept[s.first_cut]), int(kept[s.last_cut]), s.replicas) for s in found.stages)
+            best = Pipeline(found.period_s, tuple(stages))
+        now_s = time.process_time()
+        next_s = (now_s - before_s) * (min(2 * most, count) / len(kept)) ** power
+        if len(kept) == count or now_s - begin_s + next_s > seconds:
+            return best
+        most *= 2
+
+
+def thinned(cuts: Cuts, most: int) -> np.ndarray:
+    """About so many of the cuts, int64 ascending, the first and the last among them: all, if there are no more.
+
+    The work is divided into `most` / 2 equal parts. Of the cuts that lie in one, the one with the fewest bytes is kept,
+    and of those behind what was last kept for the purpose too: so some of all that is kept lie behind each other.
+    """
+    count = len(cuts.work_s)
+    if count <= most:
+        return np.arange(count)
+    parts = max(1, most // 2)
+    part = np.minimum((cuts.work_s / max(float(cuts.work_s[-1]), 1e-300) * parts).astype(np.int64), parts - 1)
+    order = np.lexsort((np.arange(count), cuts.cut_bytes, part))
+    begins = np.searchsorted(part[order], np.arange(parts + 1))
+    kept, last = {0, count - 1}, 0
+    for first, end in pairwise(begins.tolist()):
+        inner = order[first:end]
+        kept.update(inner[:1].tolist())
+        behind = inner[cuts.within[last, inner]]
+        if len(behind):
+            last = int(behind[0])
+            kept.add(last)
+    return np.array(sorted(kept), dtype=np.int64)
+
+
+def _best(
+    cuts: Cuts, levels: Sequence[Level], straight: bool, room_bytes: float | np.ndarray, transfers: bool
+) -> Pipeline | None:
     work_s = np.where(cuts.within, cuts.work_s[None, :] - cuts.work_s[:, None], np.inf)
     times, settings, below = [work_s], [], 1
     for level in levels:

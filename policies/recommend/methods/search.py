@@ -14,17 +14,17 @@ moves of `policies.recommend.searching.all_moves`, each candidate judged by the 
   is worked on.
 
 All that was judged is kept in two archives, by time and cost and by GPU counts; so the answer is never worse than the
-starts, and better the longer it takes. The same seed and number of evaluations give the same answer.
+starts. What is judged does not depend on how much may be judged: a search with less is the beginning of one with more,
+and so never better. The same seed and number of evaluations give the same answer.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, pairwise
 
 import numpy as np
@@ -33,9 +33,11 @@ from policies.recommend.methods import data_parallel, exact
 from policies.recommend.request.ground import Ground
 from policies.recommend.request.request import Recommendation, Request, by_cost, by_counts
 from policies.recommend.searching.all_moves import moves_for
-from policies.recommend.searching.bounds import lower_bound
+from policies.recommend.searching.bounds import Bound, lower_bound
+from policies.recommend.searching.budget import Budget, Ended
 from policies.recommend.searching.move import Move
 from policies.recommend.searching.moves_cuts import balance
+from policies.recommend.searching.two_stages import two_stages
 from sim.api import Plan, Stage
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -121,6 +123,7 @@ class Search:
     ----------
     request : what is asked; a model with operators.
     starts : plans to begin with. If none of them fits, there is nothing to improve: `walkers` is empty.
+    tell : called with each plan that is kept; another search may `keep` it too.
 
     Attributes
     ----------
@@ -128,8 +131,10 @@ class Search:
     front : the plans that no other one equals or beats in time and cost, fastest first.
     """
 
-    def __init__(self, request: Request, starts: Iterable[Plan]) -> None:
-        self.request, self.ground = request, Ground(request)
+    def __init__(
+        self, request: Request, starts: Iterable[Plan], tell: Callable[[Recommendation], object] | None = None
+    ) -> None:
+        self.request, self.ground, self.tell = request, Ground(request), tell
         self.rng = np.random.default_rng([request.seed, 4])
         moves = moves_for(self.ground)
         self.names: tuple[str, ...] = tuple(moves)
@@ -138,18 +143,33 @@ class Search:
         self.front: list[Recommendation] = []
         self.fruitless = 0
         self.steps = 0
-        for plan in starts:
-            self._judged(plan)
+        for r in request.judged(plan for plan in starts if self.ground.allows(plan)):
+            self.keep(r)
         # Without prices there is no front, and nothing but time to go by.
         self.walkers = [
             Walker(weight, self._least(weight), len(self.moves))
             for weight in (WEIGHTS if self.front else WEIGHTS[:1]) if self.found
         ]
 
+    @cached_property
+    def bound(self) -> Bound:
+        """What no plan beats, as far as it is quickly told."""
+        return lower_bound(self.request, quick=True)
+
     @property
     def exhausted(self) -> bool:
         """Whether there is nothing to walk from, or nothing new was met for long."""
         return not self.walkers or not self.moves or self.fruitless >= FRUITLESS
+
+    def ended(self) -> str:
+        """Why nothing more is to be had of it; '': it may go on. The bound is looked at now and then."""
+        if not self.walkers:
+            return "there is no plan to begin with"
+        if self.exhausted:
+            return "no plan that is new is near the best ones"
+        if self.steps % CHECKED == 0 and self.bound.reached_by(list(self.found.values())):
+            return "no plan can be better: the lower bounds are reached"
+        return ""
 
     def step(self) -> None:
         """One move of the next walker."""
@@ -169,7 +189,7 @@ class Search:
             self.fruitless = 0
         success = False
         if r is not None:
-            kept, better = self._keep(r), walker.walk(r)
+            kept, better = self.keep(r), walker.walk(r)
             success = kept or better
         if self.request.evaluations > before or success:
             walker.learn(chosen, success)
@@ -195,10 +215,10 @@ class Search:
         """The truth of a plan that the request allows, filed."""
         r = self.request.truth(plan) if self.ground.allows(plan) else None
         if r is not None:
-            self._keep(r)
+            self.keep(r)
         return r
 
-    def _keep(self, r: Recommendation) -> bool:
+    def keep(self, r: Recommendation) -> bool:
         """File a plan; whether it is new on the front of time and cost."""
         known = self.found.get(r.counts)
         if known is not None and known.iteration_s <= r.iteration_s:
@@ -206,11 +226,13 @@ class Search:
         self.found[r.counts] = r
         # Of the same GPUs, the faster is the cheaper: a plan that is not kept here is on no front.
         self.front = list(by_cost([*self.front, r]))
+        if self.tell is not None:
+            self.tell(r)
         return any(one is r for one in self.front)
 
 
 def starts(request: Request) -> Iterator[Plan]:
-    """Where to begin: the plans of `exact` and `data_parallel`, in the space, and some that need little memory."""
+    """Where to begin: the plans of `exact` and `data_parallel`, in the space, of two stages, and of little memory."""
     space = request.space
     for plan in chain(exact.propose(request), data_parallel.propose(request)):
         yield replace(
@@ -218,6 +240,7 @@ def starts(request: Request) -> Iterator[Plan]:
             recompute=plan.recompute if plan.recompute in space.recompute else space.recompute[0],
             zero=plan.zero if plan.zero in space.zero else space.zero[0],
         )
+    yield from two_stages(request)
     yield from lean(request)
 
 
@@ -245,19 +268,32 @@ def lean(request: Request) -> Iterator[Plan]:
 
 
 def improve(request: Request, begin: Iterable[Plan], evaluations: int | None = None) -> Search:
-    """Search from given plans until `request.seconds` are over, or `evaluations` plans judged if given.
-
-    Stops early where nothing new is near, or the front's ends reach the lower bounds.
-    """
-    until, search, bound = time.perf_counter() + request.seconds, Search(request, begin), lower_bound(request)
-    most = math.inf if evaluations is None else request.evaluations + evaluations
-    while not search.exhausted and request.evaluations < most:
-        if evaluations is None and time.perf_counter() >= until:
-            break
-        if search.steps % CHECKED == 0 and bound.reached_by(list(search.found.values())):
-            break
-        search.step()
+    """Search from given plans for `request.seconds` of the processor's time, or until so many more plans are judged."""
+    search, budget = Search(request, begin), Budget(request, request.seconds, evaluations)
+    in_turns([search], budget)
     return search
+
+
+def in_turns(
+    searches: Iterable[Search], budget: Budget, update: Callable[[float], object] | None = None
+) -> Ended:
+    """Let searches step in turn until the budget is over or each has ended; why, and what was spent.
+
+    Turns do not depend on the budget, so that more of it only adds to what is found.
+    """
+    going, why = list(searches), ""
+    while going and not budget.over:
+        for search in list(going):
+            if reason := search.ended():
+                going.remove(search)
+                why = reason
+            elif budget.over:
+                break
+            else:
+                search.step()
+        if update is not None:
+            update(budget.spent_s)
+    return budget.end("" if going else why)
 
 
 def propose(request: Request) -> Iterator[Plan]:

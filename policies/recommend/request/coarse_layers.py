@@ -93,17 +93,20 @@ class Layers:
         """
         key = t, samples, ways, recompute
         if key not in self._times:
-            gpu = self.fleet.types[t]
-            if ways == 1:
-                forward, backward = pace_s(self.performance, self.model, samples, gpu)
-            else:
-                share, calibration = self._shares[ways], self.performance.calibration
-                forward, backward = operator_times_s(share, samples, gpu, calibration=calibration)
-                scale = samples * self.value_bytes / VALUE_BYTES
-                forward = forward + self._sums_s(share.reduce_fwd_bytes * scale, t, ways)
-                backward = backward + self._sums_s(share.reduce_bwd_bytes * scale, t, ways)
+            forward, backward = self.operators_s(t, samples, ways)
             self._times[key] = self._running((2 if recompute else 1) * forward + backward)
         return self._times[key]
+
+    def operators_s(self, t: int, samples: float, ways: int) -> tuple[np.ndarray, np.ndarray]:
+        """float64 [ops] each: forward and backward of `samples` samples on `ways` GPUs, with the sums over these."""
+        gpu = self.fleet.types[t]
+        if ways == 1:
+            return pace_s(self.performance, self.model, samples, gpu)
+        share, calibration = self._shares[ways], self.performance.calibration
+        forward, backward = operator_times_s(share, samples, gpu, calibration=calibration)
+        scale = samples * self.value_bytes / VALUE_BYTES
+        return (forward + self._sums_s(share.reduce_fwd_bytes * scale, t, ways),
+                backward + self._sums_s(share.reduce_bwd_bytes * scale, t, ways))
 
     def memory_gib(self, samples: float, held: int, ways: int, replicas: int, style: Style) -> np.ndarray:
         """float64 [L + 1, L + 1]: memory of a GPU of a stage of layers i .. j - 1; inf for i >= j."""

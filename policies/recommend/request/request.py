@@ -23,6 +23,8 @@ from sim.performance.plans_at_once import PlansAtOnce
 
 T = TypeVar("T")
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
+FEW_PLANS = 8
+"""Fewer are judged one by one."""
 PLANNED = ("", "1f1b", "gpipe", "async")
 """Schedules; '' is that of the performance model."""
 
@@ -94,7 +96,7 @@ class Request:
     max_gpus : GPUs that a plan may use in all.
     space : what plans may do.
     seed : of methods that draw random numbers.
-    seconds : wall time for methods that improve as long as they may.
+    seconds : of the processor, for methods that improve as long as they may.
 
     Raises
     ------
@@ -179,7 +181,7 @@ class Request:
         if strange := {part.gpu_type for part in plan.parts} - set(self.fleet.names):
             raise RecommendError("a plan uses a GPU type that was not asked about", got=", ".join(sorted(strange)),
                                  allowed=", ".join(self.fleet.names))
-        if sum(counts) > self.budget or any(n > there for n, there in zip(counts, self.fleet.counts, strict=True)):
+        if not self._there(counts):
             return None
         gpus = self.fleet.gpus(plan)
         try:
@@ -193,12 +195,12 @@ class Request:
             raise
         if not iteration.fits:
             return None
-        plan = replace(plan, iteration_s=iteration.iteration_s, memory_gib=iteration.memory_gib)
-        usd = iteration.iteration_s / 3600 * self.fleet.usd_per_h(counts)
-        return Recommendation(plan, iteration.iteration_s, usd, counts)
+        return self._recommendation(plan, iteration.iteration_s, iteration.memory_gib, counts)
 
     def judged(self, plans: Iterable[Plan]) -> list[Recommendation]:
         """The truth of the plans that fit, fastest first (ties: fewer GPUs, fewer stages)."""
+        plans = list(plans)
+        self._judge_together(plans)
         found = [r for r in map(self.truth, plans) if r is not None]
         return sorted(found, key=lambda r: (r.iteration_s, sum(r.counts), r.counts, len(r.plan.stages)))
 
@@ -208,11 +210,45 @@ class Request:
         found = self._front_at_once(plans)
         return by_counts(self.judged(plans)) if found is None else found
 
+    @cached_property
+    def _together(self) -> PlansAtOnce:
+        fleet, job = self.fleet, (self.performance, self.model, self.batch_size)
+        return self.once(("at once",), lambda: PlansAtOnce(*job, fleet.spec, fleet.gpus_of_type))
+
+    def _judge_together(self, plans: Sequence[Plan]) -> None:
+        """Remember the truth of those plans that are plain, where there are several: all worked out at once."""
+        whole_plans = (in_whole_samples(plan, self.batch_size) for plan in plans)
+        keys = [replace(plan, iteration_s=0.0, memory_gib=()) for plan in whole_plans]
+        new = [key for key in dict.fromkeys(keys) if key not in self._judged]
+        if len(new) < FEW_PLANS or not self._together.serves:
+            return
+        new = [key for key in new if self._together.takes(key)]
+        counts = [counts_of(key, self.fleet.names) for key in new]
+        at = [i for i, used in enumerate(counts) if self._there(used)]
+        try:
+            time_s, memory_gib = self._together.judge([new[i] for i in at])
+        except PerformanceError:
+            return
+        self._judged.update(dict.fromkeys(new))
+        for i, took_s, gib in zip(at, time_s.tolist(), memory_gib, strict=True):
+            if took_s < math.inf:
+                self._judged[new[i]] = self._recommendation(new[i], took_s, gib, counts[i])
+
+    def _there(self, counts: Sequence[int]) -> bool:
+        """Whether there are so many GPUs of each type, within the budget."""
+        return sum(counts) <= self.budget and all(n <= most for n, most in zip(counts, self.fleet.counts, strict=True))
+
+    def _recommendation(
+        self, plan: Plan, iteration_s: float, memory_gib: tuple[float, ...], counts: tuple[int, ...]
+    ) -> Recommendation:
+        usd = iteration_s / 3600 * self.fleet.usd_per_h(counts)
+        plan = replace(plan, iteration_s=iteration_s, memory_gib=memory_gib)
+        return Recommendation(plan, iteration_s, usd, counts)
+
     def _front_at_once(self, plans: Sequence[Plan]) -> tuple[Recommendation, ...] | None:
         """The same by `PlansAtOnce`; None where one by one is the only way, or has more to say of what is wrong."""
         plans = [in_whole_samples(plan, self.batch_size) for plan in plans]
-        fleet, job = self.fleet, (self.performance, self.model, self.batch_size)
-        together = self.once(("at once",), lambda: PlansAtOnce(*job, fleet.spec, fleet.gpus_of_type))
+        together, fleet = self._together, self.fleet
         if not together.serves or not all(map(together.takes, plans)):
             return None
         columns = list(fleet.present)
@@ -227,12 +263,10 @@ class Request:
         # As `judged` sorts them.
         stages = [len(plan.stages) for plan in plans]
         order = np.lexsort((stages, *used.T[::-1], used.sum(axis=1), time_s))
-        out = []
-        for i in order[undominated(used[order], time_s[order])].tolist():
-            iteration_s, counts = float(time_s[i]), tuple(used[i].tolist())
-            plan = replace(plans[i], iteration_s=iteration_s, memory_gib=memory_gib[i])
-            out.append(Recommendation(plan, iteration_s, iteration_s / 3600 * fleet.usd_per_h(counts), counts))
-        return tuple(out)
+        return tuple(
+            self._recommendation(plans[i], float(time_s[i]), memory_gib[i], tuple(used[i].tolist()))
+            for i in order[undominated(used[order], time_s[order])].tolist()
+        )
 
 
 def undominated(vectors: np.ndarray, time_s: np.ndarray) -> np.ndarray:

@@ -33,12 +33,13 @@ the lowest price, and at least what the memory costs that the model needs,
 Where GPUs are rented by the node, all of them are paid: of one stage on g GPUs, g rounded up; of several stages, which
 may share a node, only the GPUs that are used are counted. In any case the cost is at least T x the cheapest node.
 
-What is left out only lowers the bounds: transfers, the sums of tensor parallelism, latencies of an all-reduce, which
-GPUs lie together. Where a GPU may work on any share of a micro-batch (several types in a stage), or there are very many
-replica counts, a choice stands for an interval of x: a GPU-second is most productive at its upper end (time / samples
-does not rise with samples), a micro-batch passes fastest at its lower end. Samples are whole: x is rounded up where the
-replicas are known, and of an interval its lower end, since no plan there has fewer. A stage of several types takes as
-long as its slowest part, so no less than the mean of its parts by their shares; y is then that share.
+What is left out only lowers the bounds: transfers, latencies of sums over GPUs, which GPUs lie together. That stages
+are whole, and pass their messages on, is counted in `stage_bounds`, which begins where this ends. Where a GPU may work
+on any share of a micro-batch (several types in a stage), or there are very many replica counts, a choice stands for an
+interval of x: a GPU-second is most productive at its upper end (time / samples does not rise with samples), a micro-
+batch passes fastest at its lower end. Samples are whole: x is rounded up where the replicas are known, and of an
+interval its lower end, since no plan there has fewer. A stage of several types takes as long as its slowest part, so no
+less than the mean of its parts by their shares; y is then that share.
 
 Interleaved stages (several chunks on a GPU) are not in a request's space, and (B) does not hold for them.
 """
@@ -46,7 +47,7 @@ Interleaved stages (several chunks on a GPU) are not in a request's space, and (
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -54,19 +55,12 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, hstack, kron
 
-from policies.recommend.request.pace import measured
 from policies.recommend.request.request import Recommendation, Request
-from sim.performance import GpuType, PerformanceError
-from sim.performance.gpu_links import inside, network_bytes_per_s
-from sim.performance.graph import VALUE_BYTES, OperatorGraph
-from sim.performance.memory import GIB
-from sim.performance.operator_time import operator_times_s, update_times_s
-from sim.performance.samples import largest_share
+from policies.recommend.searching.choices import Choice, Work
+from policies.recommend.searching.stage_bounds import least_time_s
 
-MOST_REPLICAS = 64
-"""Replica counts that are choices of their own; larger ones are taken together, 1 / 16 at a time."""
-SHARE_STEP = 1.15
-"""Ratio of neighbouring samples a GPU where stages may mix types."""
+APART = 1.3
+"""Ratio of the samples of neighbouring choices in the smaller program, at least."""
 LIKE = 1e-3
 """Operators whose figures differ by no more than this ratio are one for the smaller program."""
 MIXTURES = np.linspace(0.0, 1.0, 9)
@@ -105,130 +99,27 @@ def _gap(value: float, bound: float) -> float:
     return value / bound - 1 if bound > 0 else math.nan if math.isnan(value) else math.inf
 
 
-def lower_bound(request: Request) -> Bound:
-    """The bounds of a request (see the module)."""
+def lower_bound(request: Request, *, quick: bool = False) -> Bound:
+    """The bounds of a request (see the module); `quick`: without `stage_bounds`, which take seconds."""
     if request.measured:
         return Bound(0.0, 0.0)
-    time_s = usd = math.inf
-    work = _Work(request)
+    return request.once(("lower bound", request.space, request.budget, quick), lambda: _worked_out(request, quick))
+
+
+def _worked_out(request: Request, quick: bool) -> Bound:
+    work, known = Work(request), {}
     for m in sorted(request.space.micro_batches):
-        if m <= request.batch_size and (choices := work.choices(m)) is not None:
-            least_s = choices.least_time_s()
-            time_s = min(time_s, least_s)
-            usd = min(usd, choices.least_usd(least_s))
+        if m <= request.batch_size and (rows := work.choices(m)):
+            known[m] = _Choices(work, m, rows)
+    low_s = {m: choices.least_time_s() for m, choices in known.items()}
+    if not low_s:
+        return Bound(math.inf, math.inf)
+    if quick:
+        time_s, usd = min(low_s.values()), min(known[m].least_usd(low_s[m]) for m in known)
+    else:
+        time_s, chains = least_time_s(request, work, low_s)
+        usd = min(known[chain.m].least_usd(time_s, chain.several_usd()) for chain in chains)
     return Bound(float(time_s * (1 - SAFETY)), float(usd * (1 - SAFETY)))
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """GPUs that an operator may be on: those of type t, each working on low to high samples of a micro-batch."""
-
-    t: int
-    tensor: int
-    low: float
-    high: float
-    gpus: float
-    """Fewest that such a stage takes: of replicas that work on `high` samples on average."""
-    replicas: float
-    """Most of them; inf where unknown (a part of a stage of several types)."""
-
-
-class _Work:
-    """What operators take and need, by choice."""
-
-    def __init__(self, request: Request) -> None:
-        self.request, self.fleet, self.space = request, request.fleet, request.space
-        performance = self.performance = request.performance
-        graph = performance.graph(request.model)
-        self.graphs: dict[int, OperatorGraph] = {}
-        for ways in self.space.tensor:
-            try:
-                self.graphs[ways] = graph.tensor_parallel(ways)
-            except PerformanceError:
-                continue
-        self.flush = "async" not in {name or performance.schedule for name in self.space.schedules}
-        self._times: dict[tuple[int, int, float], tuple[np.ndarray, np.ndarray]] = {}
-
-    @property
-    def mixed(self) -> bool:
-        several = len(self.fleet.present) > 1 and self.request.budget > 1
-        return self.space.mixed and not self.space.single_type and several
-
-    def choices(self, m: int) -> _Choices | None:
-        """All choices with m micro-batches; None: there are none."""
-        rows = [c for t in self.fleet.present for ways, graph in self.graphs.items()
-                if measured(graph, self.fleet.types[t]) for c in self._of(t, ways, m)]  # fmt: skip
-        return _Choices(self, m, rows) if rows else None
-
-    def _of(self, t: int, ways: int, m: int) -> Iterator[_Choice]:
-        micro, most = self.request.batch_size / m, min(self.fleet.counts[t], self.request.budget) // ways
-        if self.mixed:
-            high = micro
-            while most and high >= 1:
-                low = largest_share(max(1.0, high / SHARE_STEP))
-                yield _Choice(t, ways, low, max(low, high), ways * micro / high, math.inf)
-                high /= SHARE_STEP
-            return
-        r, most = 1, min(most, math.floor(micro))
-        while r <= most:
-            last = r if r < MOST_REPLICAS else min(most, r + r // 16)
-            low = largest_share(micro / last)
-            yield _Choice(t, ways, low, low if r == last else max(low, micro / r), ways * r, last)
-            r = last + 1
-
-    def times_s(self, t: int, ways: int, samples: float) -> tuple[np.ndarray, np.ndarray]:
-        """Operator times forward and backward on one of `ways` GPUs: float64 [ops] each."""
-        key = (t, ways, samples)
-        if key not in self._times:
-            self._times[key] = operator_times_s(
-                self.graphs[ways], samples, self.fleet.types[t], calibration=self.performance.calibration
-            )
-        return self._times[key]
-
-    def after_s(self, choice: _Choice) -> np.ndarray:
-        """Least all-reduce and optimizer step that each operator adds to a stage: float64 [ops]."""
-        graph, gpu = self.graphs[choice.tensor], self.fleet.types[choice.t]
-        params = graph.weight_params - graph.sparse_params
-        step_s = update_times_s(graph, gpu, self.performance.calibration, self.performance.optimizer)
-        if max(self.space.zero):
-            step_s = step_s / choice.replicas
-        return step_s + params * (self.performance.value_bytes * self._sum_s_per_byte(choice, gpu))
-
-    def _sum_s_per_byte(self, choice: _Choice, gpu: GpuType) -> float:
-        """Least seconds a byte of gradients over the replicas: a ring on one node, or over as few as hold them.
-
-        Over N nodes either one ring of all r replicas at the network's speed at most, 2 (r - 1) / r / network, or
-        rings by level, at least 2 (N - 1) / N / network.
-        """
-        performance, links, r = self.performance, self.performance.links, choice.replicas
-        told = performance.exchange == "ring" and not performance.overlap and links.alike
-        if not told or math.isinf(r) or r < 2:
-            return 0.0
-        near, far = inside(gpu, links)[0], network_bytes_per_s(links.fastest, 1)
-        # Of an interval of counts, the fewest replicas are about 1 / 16 fewer.
-        r = r if r <= MOST_REPLICAS else math.floor(r * 15 / 16)
-        size = self.fleet.node_gpus[choice.t]
-        nodes = max(2, math.ceil(r * choice.tensor / size))
-        over = min(2 * (nodes - 1) / nodes, 2 * (r - 1) / r) / far
-        return min(over, 2 * (r - 1) / r / near) if r * choice.tensor <= size else over
-
-    def gib(self, choice: _Choice) -> np.ndarray:
-        """Least memory that each operator adds to a GPU: float64 [ops]."""
-        graph, value, zero = self.graphs[choice.tensor], self.performance.value_bytes, max(self.space.zero)
-        shard = [1 / choice.replicas if zero >= stage else 1.0 for stage in (1, 2, 3)]
-        params, dense = graph.weight_params, graph.weight_params - graph.sparse_params
-        kept = self.performance.optimizer
-        state = (value * params * shard[2] + kept.gradient_bytes(value) * dense * shard[1]
-                 + kept.state_bytes(value) * params * shard[0])  # fmt: skip
-        if max(self.space.recompute):
-            return np.asarray(state / GIB)
-        return np.asarray((state + choice.low * graph.stored_bytes * value / VALUE_BYTES) / GIB)
-
-    def passing_gib(self, choice: _Choice) -> np.ndarray:
-        """What an operator's input and output take beside it: float64 [ops]."""
-        graph = self.graphs[choice.tensor]
-        scale = choice.low * self.performance.value_bytes / VALUE_BYTES / GIB
-        return np.asarray((graph.in_bytes + graph.out_bytes) * scale)
 
 
 class _Choices:
@@ -242,9 +133,11 @@ class _Choices:
     allowed : whether a GPU has memory for the operator alone.
     """
 
-    def __init__(self, work: _Work, m: int, rows: Sequence[_Choice]) -> None:
+    def __init__(self, work: Work, m: int, rows: Sequence[Choice]) -> None:
         self.work, self.m, fleet = work, m, work.fleet
         self.of_type = np.array([c.t for c in rows])
+        self.samples = np.array([c.high for c in rows])
+        self.kind = np.array([(c.t, c.tensor, math.isinf(c.replicas)) for c in rows])
         gpus = np.array([c.gpus for c in rows])[:, None]
         high = [work.times_s(c.t, c.tensor, c.high) for c in rows]
         low = [work.times_s(c.t, c.tensor, c.low) for c in rows]
@@ -332,18 +225,23 @@ class _Choices:
         return -np.asarray(found.ineqlin.marginals).reshape(3, -1) * np.array([[1.0], [1.0], [scale]])
 
     def _few(self) -> np.ndarray:
-        """Some choices of each type: powers of two, and the last."""
+        """Some choices of each kind: the first, the last, and between them such as are apart in samples."""
         keep = []
-        for t in np.unique(self.of_type):
-            of = np.flatnonzero(self.of_type == t)
-            steps = {0, len(of) - 1, *((1 << k) - 1 for k in range(len(of).bit_length()))}
-            keep += [of[i] for i in sorted(steps) if i < len(of)]
+        for kind in np.unique(self.kind, axis=0):
+            of, at = np.flatnonzero((self.kind == kind).all(axis=1)), math.inf
+            for i in of.tolist():
+                if self.samples[i] * APART <= at or i == of[-1]:
+                    keep.append(i)
+                    at = self.samples[i]
         return np.array(keep)
 
     # -- cost ------------------------------------------------------------------------------------------------------
 
-    def least_usd(self, least_s: float) -> float:
-        """A bound of the cost with m micro-batches, where no plan takes less than `least_s`."""
+    def least_usd(self, least_s: float, several_usd: float = 0.0) -> float:
+        """A bound of the cost with m micro-batches, where no plan takes less than `least_s`.
+
+        `several_usd` is one of plans of several stages.
+        """
         priced = ~np.isnan(self.price)
         if not self.allowed[priced].any(axis=0).all():
             return math.inf
@@ -358,8 +256,8 @@ class _Choices:
             return float(np.where(allowed, figures, np.inf).min(axis=0).sum())
 
         rate = max(2 * float(price.min()), least(price * (self.gib / self.room_gib[:, None])[priced]))
-        several = max(
+        several = max(several_usd, *(
             least(price * (theta * busy + (1 - theta) * back) + (1 - theta) * rate * path) for theta in MIXTURES
-        )
+        ))
         # Whatever is rented for that long costs no less than what is cheapest to rent.
         return max(float(min(one, several)), least_s * float((self.price * self.rented)[priced].min()))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from policies.recommend.methods import method
-from policies.recommend.methods.search import CHECKED, Search, lean, starts
+from policies.recommend.methods.search import Search, in_turns, lean, starts
 from policies.recommend.request.ground import Ground
 from policies.recommend.request.request import Recommendation, Request
-from policies.recommend.searching.bounds import lower_bound
+from policies.recommend.searching.budget import Budget, Ended
 from policies.recommend.searching.nofit import leanest
+from policies.recommend.searching.two_stages import two_stages
 from sim.api import Plan
 
 METHODS = ("exact", "uneven", "pipedream", "gpipe", "piper", "search")
@@ -26,13 +26,13 @@ def gather(
 ) -> list[Recommendation]:
     """The fastest plan that the methods find for each vector of GPU counts, fastest first; empty where nothing fits.
 
-    `search` comes last and improves what the others found: first for half of the time with one GPU type a plan, so
-    that these are as well searched as all others, then with any. So the best plan is never worse than the best on one
-    type, whichever was found by which method.
+    `search` comes last and improves what the others found: in turn with one GPU type a plan, so that these are as well
+    searched as all others, and with any. So the best plan is never worse than the best on one type, whichever was found
+    by which method, nor than that of fewer evaluations.
 
     Parameters
     ----------
-    request : `seconds` is for `search`, if it is among the methods; with one GPU type it has all of them for it.
+    request : `seconds` is for `search`, if it is among the methods.
     evaluations : plans that `search` may judge, instead of seconds: the same answer each time.
     update : called with (done, of how many) now and then.
 
@@ -41,29 +41,36 @@ def gather(
     RecommendError
         An unknown method.
     """
+    return gathered(request, methods, evaluations, update)[0]
+
+
+def gathered(
+    request: Request, methods: Sequence[str] = METHODS, evaluations: int | None = None,
+    update: Callable[[int, int], None] | None = None,
+) -> tuple[list[Recommendation], Ended | None]:
+    """The same, and how the search ended; None: there was none."""
     modules = {name: method(name) for name in dict.fromkeys(methods)}
     if request.measured:
-        return _by_counts(_named(request, name := "data-parallel", request.judged(method(name).propose(request))))
+        plans = request.judged(method(name := "data-parallel").propose(request))
+        return _by_counts(_named(request, name, plans)), None
     ground, searching, update = Ground(request), "search" in modules, update or _silent
-    total = len(modules) - searching + searching * math.ceil(request.seconds)
+    before = len(modules) - searching
+    total = before + searching * math.ceil(request.seconds)
     found: list[Recommendation] = []
     for done, name in enumerate(name for name in modules if name != "search"):
         update(done, total)
         found += _named(request, name, request.judged(proposed(request, name, ground)))
     if not found and (near := leanest(request)) is not None:
         found = _named(request, "least memory", request.judged([near.plan]))
+    ended = None
     if searching:
-        begin = [*(r.plan for r in _by_counts(found)), *(lean(request) if found else starts(request))]
-        base = total - math.ceil(request.seconds)
-        for part, share in _parts(request):
-            seconds = request.seconds * share
-            most = None if evaluations is None else math.ceil(evaluations * share)
-            search = _search(part, begin, seconds, most, partial(_passed, update, base, total))
-            base += int(seconds)
-            found += _named(request, "search", list(search.found.values()))
-            begin = [r.plan for r in _by_counts(found)]
+        begin = [r.plan for r in _by_counts(found)]
+        searches = _searches(request, begin)
+        budget = Budget(request, request.seconds, evaluations)
+        ended = in_turns(searches, budget, partial(_passed, update, before, total))
+        found += _named(request, "search", [r for search in searches for r in search.found.values()])
     update(total, total)
-    return _by_counts(found)
+    return _by_counts(found), ended
 
 
 def _named(request: Request, name: str, found: list[Recommendation]) -> list[Recommendation]:
@@ -92,8 +99,8 @@ def _silent(done: int, total: int) -> None:
     pass
 
 
-def _passed(update: Callable[[int, int], None], base: int, total: int, seconds: float) -> None:
-    update(base + int(seconds), total)
+def _passed(update: Callable[[int, int], None], before: int, total: int, seconds: float) -> None:
+    update(min(before + int(seconds), total), total)
 
 
 def _in_space(plan: Plan, request: Request) -> Plan:
@@ -106,30 +113,25 @@ def _in_space(plan: Plan, request: Request) -> Plan:
     )
 
 
-def _parts(request: Request) -> list[tuple[Request, float]]:
-    """What is searched one after the other, each with its share of the time."""
+def _searches(request: Request, begin: Sequence[Plan]) -> list[Search]:
+    """The searches that take turns: of plans on one type, whose finds the other one hears of, and of all."""
+
+    def beginning(part: Request) -> Iterator[Plan]:
+        yield from begin
+        if begin:
+            yield from two_stages(part)
+            yield from lean(part)
+        else:
+            yield from starts(part)
+
     if request.space.single_type or len(request.fleet.present) < 2:
-        return [(request, 1.0)]
+        return [Search(request, beginning(request))]
     # A copy shares what was judged.
-    return [(replace(request, space=replace(request.space, single_type=True)), 0.5), (request, 0.5)]
-
-
-def _search(
-    request: Request, begin: Sequence[Plan], seconds: float, evaluations: int | None, update: Callable[[float], None]
-) -> Search:
-    """The search, until the time or the evaluations are over, a bound is reached, or nothing new is near."""
-    began, search, bound = time.perf_counter(), Search(request, begin), lower_bound(request)
-    most = math.inf if evaluations is None else request.evaluations + evaluations
-    while not search.exhausted and request.evaluations < most:
-        passed_s = time.perf_counter() - began
-        if evaluations is None and passed_s >= seconds:
-            break
-        if search.steps % CHECKED == 0:
-            update(min(passed_s, seconds))
-            if bound.reached_by(list(search.found.values())):
-                break
-        search.step()
-    return search
+    alone = replace(request, space=replace(request.space, single_type=True))
+    one_type = Search(alone, beginning(alone))
+    anything = Search(request, [*(r.plan for r in one_type.found.values()), *beginning(request)])
+    one_type.tell = anything.keep
+    return [one_type, anything]
 
 
 def _by_counts(found: Sequence[Recommendation]) -> list[Recommendation]:

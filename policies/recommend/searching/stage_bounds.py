@@ -1,0 +1,345 @@
+"""Tighter lower bounds: stages are whole, each ends in time, and together they have no more GPUs than there are.
+
+Take a plan with m micro-batches in time T, and its stage s on G_s GPUs, with w_s seconds forward and backward of a
+micro-batch, and after_s of all-reduce and optimizer step. Before its first forward a micro-batch has passed all stages
+before it, F_s = sum over q < s of (forward_q + message_q); after its last backward, G_s = sum of (backward_q +
+message_q) is left, unless it sums its own gradients; each border has one channel a direction. So for a pipeline with a
+flush
+
+    (C)  T >= F_s + m w_s + max(after_s, G_s),      (D)  T >= F_s + forward_s + m message_s + G_s,
+
+and without a flush T >= m w_s + after_s. A plan in time t0 or less is then of one of three kinds.
+
+- One stage on one type: T >= m w + after, of each number of replicas; the least of these is taken as it is.
+- One stage on several types: a replica of type t does at most x_t whole samples of a micro-batch in t0, so that sum
+  of replicas x_t >= the micro-batch; after the all-reduce over as many nodes as that takes.
+- Several stages. For any weights lambda of the limits of GPUs (each type, and all), scaled so that the sum of lambda
+  x limit is 1, a stage is charged
+
+      lambda G_s (theta + (1 - theta) (F_s + m w_s + max(after_s, G_s)) / t0)  <=  lambda G_s,    0 <= theta <= 1,
+
+  and all charges together are at most 1. So if the cheapest chain of stages that keep (C) and (D) at t0 is charged more
+  than 1, whatever lambda and theta, there is no such plan, and T > t0. The chain is found by dynamic programming
+  (`sim.kernels.partition.least_charge`); the greatest t0 that is disproved is found by bisection.
+
+A stage of several types charges no less than its cheapest part would as a whole stage, at that part's samples a GPU:
+the charges of the parts are in proportion to their shares, which add up to 1. So parts are choices like others; since
+their replicas lie on two nodes at least, their gradients pass a node's link.
+
+Operators are taken together in at most `BLOCKS` blocks. A block that is cut belongs to no stage: its operators are
+charged what the cheapest choice of each would be (of the part that goes by GPU-seconds), and take no time but in F and
+G, where each counts its least. Where operators may be ordered anew, blocks end only where each order ends them:
+behind an operator that all operators before it lead to and that leads to all behind it. So nothing is assumed of where
+in a block a cut is, but for the fewest bytes that cross it.
+
+Cost: by theta = 0 and lambda the prices, T x sum of price G_s >= the cheapest chain's charge.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from policies.recommend.request.request import Request
+from policies.recommend.searching.choices import Choice, Work
+from sim.kernels.partition import least_charge
+from sim.performance.gpu_links import inside, network_bytes_per_s
+from sim.performance.graph import VALUE_BYTES, OperatorGraph
+from sim.performance.samples import ROUNDING
+
+BLOCKS = 40
+"""Of operators, at most, where orders allow it."""
+LABELS = 4
+"""Of the cheapest chains, that are told apart at a cut."""
+THETAS = (1.0, 0.5)
+"""That are tried."""
+TURNS = 6
+"""Weights of the limits that are tried for a theta."""
+FIRST = 0.05
+"""Ratio, less 1, of what is known and what is tried first."""
+FINE = 0.02
+"""Ratio, less 1, of what is disproved and what is not, at which bisection ends."""
+
+
+def fixed_places(graph: OperatorGraph) -> np.ndarray:
+    """Numbers of operators that are the same ones in each order: the first ones before and behind a place."""
+    n = len(graph)
+    before = [0] * n
+    for op, sources in enumerate(graph.inputs):
+        for source in sources:
+            if source >= 0:
+                before[op] |= before[source] | 1 << source
+    behind = [0] * n
+    for op in range(n):
+        # All that lead to op have it behind them.
+        for source in graph.inputs[op]:
+            if source >= 0:
+                behind[source] |= 1 << op
+    for op in reversed(range(n)):
+        later = behind[op]
+        for reader in _members(later):
+            behind[op] |= behind[reader]
+    fixed = [op for op in range(n) if before[op].bit_count() == op and behind[op].bit_count() == n - 1 - op]
+    return np.unique(np.array([0, n, *fixed, *(op + 1 for op in fixed)], dtype=np.int64))
+
+
+def _members(of: int) -> list[int]:
+    """Numbers of the bits that are set."""
+    out = []
+    while of:
+        low = of & -of
+        out.append(low.bit_length() - 1)
+        of ^= low
+    return out
+
+
+class _Blocks:
+    """Where cuts may be told apart."""
+
+    def __init__(self, request: Request) -> None:
+        graph = request.performance.graph(request.model)
+        places = fixed_places(graph) if request.space.orders else np.arange(len(graph) + 1)
+        share = np.zeros(len(graph))
+        for t in request.fleet.present:
+            time_s = np.add(*request.performance.op_times_s(request.model, 1.0, request.fleet.types[t]))
+            share += time_s / time_s.sum()
+        done = np.concatenate(([0.0], np.cumsum(share / share.sum())))
+        kept, at = [0], 0.0
+        for place in places[1:-1].tolist():
+            if done[place] - at >= 1 / BLOCKS or len(places) <= BLOCKS + 1:
+                kept.append(place)
+                at = done[place]
+        self.first_op = np.array([*kept, len(graph)], dtype=np.int64)
+        self.cut_bytes = self._least_cuts(graph, places)
+
+    def _least_cuts(self, graph: OperatorGraph, places: np.ndarray) -> np.ndarray:
+        """float64 [2 B]: fewest bytes of a sample over a cut before each block, and in it; inf where there is none."""
+        told = np.full(len(graph) + 1, math.inf)
+        told[places] = np.concatenate(([math.inf], graph.cut_bytes[:-1], [math.inf]))[places]
+        # Between places: what leads from the operator before them to the one behind them passes a cut somewhere.
+        widest = np.zeros(len(graph))
+        within = np.full(len(graph) + 1, math.inf)
+        for a, b in pairwise(places.tolist()):
+            for op in range(max(a - 1, 0), b):
+                inner = [widest[source] for source in graph.inputs[op] if source >= a - 1]
+                through = math.inf if op == a - 1 else max(inner, default=0.0)
+                widest[op] = min(float(graph.out_bytes[op]), through)
+            if b - a > 1:
+                ends = [widest[source] for source in graph.inputs[b] if source >= a - 1] if b < len(graph) and a else []
+                within[a + 1] = max(ends, default=0.0)
+        out = np.full((len(self.first_op) - 1, 2), math.inf)
+        for j, (a, b) in enumerate(pairwise(self.first_op.tolist())):
+            out[j] = told[a], min(told[a + 1 : b].min(initial=math.inf), within[a + 1 : b].min(initial=math.inf))
+        return out.ravel()
+
+    def running(self, of_ops: np.ndarray) -> np.ndarray:
+        """float64 [..., B + 1]: running sums over blocks."""
+        zero = np.zeros((*of_ops.shape[:-1], 1))
+        return np.ascontiguousarray(np.concatenate((zero, np.cumsum(of_ops, axis=-1)), axis=-1)[..., self.first_op])
+
+    def sums(self, of_ops: np.ndarray) -> np.ndarray:
+        """float64 [..., B]: sum of each block."""
+        return np.add.reduceat(of_ops, self.first_op[:-1], axis=-1)
+
+
+class Chains:
+    """The bounds of one request with m micro-batches."""
+
+    def __init__(self, work: Work, blocks: _Blocks, m: int, rows: list[Choice]) -> None:
+        self.work, self.blocks, self.m, self.rows = work, blocks, m, rows
+        fleet, budget = work.fleet, work.request.budget
+        times = [work.times_s(c.t, c.tensor, c.low) for c in rows]
+        self.forward_s = np.array([f for f, _ in times])
+        self.low_s = np.array([f + b for f, b in times])
+        self.high_s = np.array([np.add(*work.times_s(c.t, c.tensor, c.high)) for c in rows])
+        self.after_s = np.array([work.after_s(c) for c in rows])
+        self.gib = np.array([work.gib(c) for c in rows])
+        taken = work.performance.context_gib
+        self.room_gib = np.array([(fleet.types[c.t].memory_gib - taken) * (1 + ROUNDING) for c in rows])
+        of_type, gpus = np.array([c.t for c in rows]), np.array([c.gpus for c in rows])
+        limits = [(of_type == t, float(min(fleet.counts[t], budget))) for t in fleet.present]
+        if budget < sum(fleet.counts):
+            limits.append((np.ones(len(rows), dtype=bool), float(budget)))
+        self.most = np.array([most for _, most in limits])
+        self.gpus = np.ascontiguousarray(np.array([np.where(members, gpus, 0.0) for members, _ in limits]).T)
+        self.price = np.array([fleet.types[c.t].price_or_nan for c in rows]) / 3600
+        self.parts = np.array([math.isinf(c.replicas) for c in rows])
+        self.whole = self.gib.sum(axis=1) <= self.room_gib
+
+    @cached_property
+    def _running(self) -> tuple[np.ndarray, ...]:
+        return tuple(map(self.blocks.running, (self.low_s, self.high_s, self.forward_s, self.after_s, self.gib)))
+
+    @cached_property
+    def _cut_s(self) -> np.ndarray:
+        """float64 [B, 2]: least forward and backward of a block that is cut."""
+        both = self.forward_s.min(axis=0), (self.low_s - self.forward_s).min(axis=0)
+        return np.ascontiguousarray(np.array([self.blocks.sums(a) for a in both]).T) * self.work.flush
+
+    @cached_property
+    def _a_byte_s(self) -> np.ndarray:
+        """float64 [C]: least seconds of a micro-batch's message, for each byte of a sample, to or from a choice.
+
+        A stage sends by the links of no more nodes than its GPUs may lie on; to GPUs of its own node, which it then
+        does not fill, by those of its GPUs.
+        """
+        fleet, links = self.work.fleet, self.work.performance.links
+        out = np.zeros(len(self.rows))
+        if not self.work.flush or not links.alike or links.sites:
+            return out
+        scale = self.work.performance.value_bytes / VALUE_BYTES * self.work.request.batch_size / self.m
+        far = network_bytes_per_s(links.fastest, 1)
+        for i, c in enumerate(self.rows):
+            near, size = inside(fleet.types[c.t], links)[0], fleet.node_gpus[c.t]
+            of_type = -(-fleet.counts[c.t] // size)
+            if math.isinf(c.replicas):
+                most, gpus = sum(-(-fleet.counts[t] // fleet.node_gpus[t]) for t in fleet.present), 0
+            else:
+                gpus = round(c.tensor * c.replicas)
+                most = min(of_type, gpus, -(-gpus // size) + 1)
+            rate = far * most
+            if 0 < gpus < size:
+                rate = max(rate, near * gpus)
+            out[i] = scale / rate
+        return out
+
+    def one_stage_s(self) -> float:
+        """Least time of one stage on one type."""
+        each = self.m * self.low_s.sum(axis=1) + self.after_s.sum(axis=1)
+        return float(each[self.whole & ~self.parts].min(initial=math.inf))
+
+    def shared_s(self, most_s: float) -> float:
+        """Least time of one stage on several types, or `most_s`, if it is not below that."""
+        if not self.parts.any() or not self._shared(most_s):
+            return most_s
+        low, high = 0.0, most_s
+        while high > low * (1 + FINE / 10) and high > 1e-9:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._shared(middle) else (middle, high)
+        return low
+
+    def _shared(self, most_s: float) -> bool:
+        """Whether one stage on several types may end within that."""
+        fleet, micro = self.work.fleet, self.work.request.batch_size / self.m * (1 - ROUNDING)
+        work_s, told = self.m * self.low_s.sum(axis=1), self.work.sums_told
+        for ways, graph in self.work.graphs.items():
+            dense = float((graph.weight_params - graph.sparse_params).sum()) * self.work.performance.value_bytes
+            over, nodes = dense / network_bytes_per_s(self.work.performance.links.fastest, 1) * told, 2
+            of = [i for i, c in enumerate(self.rows) if self.parts[i] and c.tensor == ways and self.whole[i]]
+            after_s = self.after_s.sum(axis=1)
+            while True:
+                more_s = over * (2 * (nodes - 1) / nodes - 1)
+                does = dict.fromkeys(fleet.present, 0.0)
+                for i in of:
+                    if work_s[i] + after_s[i] + more_s <= most_s:
+                        does[self.rows[i].t] = max(does[self.rows[i].t], self.rows[i].high)
+                needed = _nodes_needed(
+                    [(does[t] / ways, fleet.node_gpus[t], fleet.counts[t]) for t in fleet.present], micro,
+                    self.work.request.budget,
+                )
+                if needed is None:
+                    break
+                if needed <= nodes:
+                    return True
+                nodes = needed
+        return False
+
+    def within(self, most_s: float) -> bool:
+        """Whether several stages may end within that; False is proven."""
+        fits = np.flatnonzero(self.low_s.min(axis=1) * self.m <= most_s)
+        if not len(fits):
+            return False
+        low, high, forward, after, gib = (np.ascontiguousarray(a[fits]) for a in self._running)
+        if not self.work.flush:
+            forward = np.zeros_like(forward)
+        a_byte_s = np.ascontiguousarray(self._a_byte_s[fits])
+        gpus, room = np.ascontiguousarray(self.gpus[fits]), np.ascontiguousarray(self.room_gib[fits])
+        high_s, whole_s = self.m * self.high_s[fits], self.high_s[fits].sum(axis=1)
+        # Faster GPUs are worth more; scaled so that all that there are are worth 1.
+        of_limit = [whole_s[gpus[:, k] > 0] * gpus[gpus[:, k] > 0, k] for k in range(len(self.most))]
+        worth = np.array([1 / times.min() if len(times) else 1e-12 for times in of_limit])
+        for theta in THETAS:
+            prices = worth / (worth @ self.most)
+            for _ in range(TURNS):
+                price = gpus @ prices
+                cut = self.blocks.sums((price[:, None] * high_s).min(axis=0)) / most_s
+                least, used = least_charge(
+                    low, high, forward, after, gib, room, gpus, price, a_byte_s, self.blocks.cut_bytes, cut,
+                    self._cut_s, self.m, most_s, theta, most_s, LABELS,
+                )
+                if least > 1 + 1e-9:
+                    return False
+                if (used <= self.most).all():
+                    break
+                prices = prices * np.maximum(used / self.most, 0.05) ** 0.7
+                prices /= prices @ self.most
+        return True
+
+    def several_usd(self) -> float:
+        """Least cost of several stages; inf where no type has a price."""
+        priced = np.flatnonzero(~np.isnan(self.price))
+        if not len(priced):
+            return math.inf
+        low, high, forward, after, gib = (np.ascontiguousarray(a[priced]) for a in self._running)
+        if not self.work.flush:
+            forward = np.zeros_like(forward)
+        gpus = np.ascontiguousarray(self.gpus[priced])
+        price = self.price[priced] * np.array([self.rows[i].gpus for i in priced])
+        cut = self.blocks.sums((price[:, None] * self.m * self.high_s[priced]).min(axis=0))
+        return float(least_charge(
+            low, high, forward, after, gib, np.ascontiguousarray(self.room_gib[priced]), gpus, price,
+            np.ascontiguousarray(self._a_byte_s[priced]), self.blocks.cut_bytes, cut, self._cut_s, self.m, math.inf,
+            0.0, 1.0, LABELS,
+        )[0])
+
+
+def _nodes_needed(kinds: list[tuple[float, int, int]], samples: float, budget: int) -> int | None:
+    """Fewest nodes, 2 or more, whose GPUs do so many samples; None: all within the budget do not.
+
+    Parameters
+    ----------
+    kinds : of each type, samples that a GPU does, GPUs of a node, GPUs there are.
+    """
+    left, does = budget, 0.0
+    for each, _, count in sorted(kinds, reverse=True):
+        used = min(left, count)
+        does, left = does + each * used, left - used
+    if does < samples:
+        return None
+    of_nodes = [each * size for each, size, count in kinds for _ in range(-(-count // size))]
+    running = np.cumsum(sorted(of_nodes, reverse=True))
+    return max(2, int(np.searchsorted(running, samples)) + 1)
+
+
+def least_time_s(request: Request, work: Work, low_s: dict[int, float]) -> tuple[float, list[Chains]]:
+    """A bound of the time, from one of each number of micro-batches; and the chains of each.
+
+    Parameters
+    ----------
+    low_s : bounds known, by micro-batches.
+    """
+    blocks = _Blocks(request)
+    chains = [Chains(work, blocks, m, work.choices(m)) for m in low_s]
+    high_s = min(chain.one_stage_s() for chain in chains)
+    for chain in chains:
+        high_s = max(chain.shared_s(high_s), min(low_s[chain.m], high_s))
+    least_s, step = min(low_s.values()), 1 + FIRST
+    if not least_s > 0:
+        return least_s, chains
+
+    def possible(most_s: float) -> bool:
+        return any(low_s[chain.m] <= most_s and chain.within(most_s) for chain in chains)
+
+    # From below, ever faster, since what is near is soon disproved; then between the last two.
+    while least_s < high_s:
+        if possible(tried_s := min(least_s * step, high_s)):
+            high_s = tried_s
+            break
+        least_s, step = tried_s, step * step
+    while FINE < high_s / least_s - 1 < math.inf:
+        middle = math.sqrt(least_s * high_s)
+        least_s, high_s = (least_s, middle) if possible(middle) else (middle, high_s)
+    return least_s, chains
