@@ -43,6 +43,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from policies.recommend.request.pace import pace_s
 from policies.recommend.request.request import Request
 from policies.recommend.searching.choices import Choice, Work
 from sim.kernels.partition import least_charge
@@ -104,7 +105,7 @@ class _Blocks:
         places = fixed_places(graph) if request.space.orders else np.arange(len(graph) + 1)
         share = np.zeros(len(graph))
         for t in request.fleet.present:
-            time_s = np.add(*request.performance.op_times_s(request.model, 1.0, request.fleet.types[t]))
+            time_s = np.add(*pace_s(request.performance, request.model, 1.0, request.fleet.types[t]))
             share += time_s / time_s.sum()
         done = np.concatenate(([0.0], np.cumsum(share / share.sum())))
         kept, at = [0], 0.0
@@ -213,13 +214,22 @@ class Chains:
 
     def shared_s(self, most_s: float) -> float:
         """Least time of one stage on several types, or `most_s`, if it is not below that."""
-        if not self.parts.any() or not self._shared(most_s):
+        low, high = 0.0, min(most_s, self._slowest_s)  # no more may be done within more than that, nor halved
+        if not self.parts.any() or not self._shared(high):
             return most_s
-        low, high = 0.0, most_s
         while high > low * (1 + FINE / 10) and high > 1e-9:
             middle = (low + high) / 2
             low, high = (low, middle) if self._shared(middle) else (middle, high)
         return low
+
+    @property
+    def _slowest_s(self) -> float:
+        """Within that each GPU does all that it may do as a part of one stage."""
+        work_s = (self.m * self.low_s.sum(axis=1) + self.after_s.sum(axis=1))[self.parts & self.whole]
+        most = max(float(graph.weight_params.sum()) for graph in self.work.graphs.values())
+        performance = self.work.performance
+        over_s = most * performance.value_bytes / network_bytes_per_s(performance.links.fastest, 1)
+        return float(work_s.max(initial=0.0)) + over_s
 
     def _shared(self, most_s: float) -> bool:
         """Whether one stage on several types may end within that."""
