@@ -45,6 +45,9 @@ HANGS_S = 20.0
 """Of work: on a busy machine, a second of it may take many."""
 WAITS_S = 600
 MOST_MIB = 1024
+OWN_MIB = 300
+"""What a command has before it reads: a file takes more than 1 GiB where it takes the rest of that. The process that
+forks may be much larger, such as one that ran thousands of tests before."""
 MORE_ADDRESSES = 4 << 30
 BLOCK = 200
 FATES = ("refused", "accepted", "traceback", "died", "hung", "above 1 GiB")
@@ -244,6 +247,7 @@ def _read_all(
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     most_work_s = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    most_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + (MOST_MIB - OWN_MIB) * 1024
     for number in numbers:
         worked_s = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])  # a hang that no exception ends is killed
         resource.setrlimit(resource.RLIMIT_CPU, (int(worked_s + 3 * HANGS_S), most_work_s))
@@ -252,7 +256,7 @@ def _read_all(
         _lay(kind, place)
         os.chdir(place)
         found, text = fate(kind, mutant(seed, number, kind), place)
-        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 > MOST_MIB:
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > most_kib:
             tell("above 1 GiB", text or "was read")
             return  # the highest that it had stays: the next ones need a new process
         tell(found, text)
