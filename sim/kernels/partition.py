@@ -317,7 +317,7 @@ def keep_label(
 def least_charge(
     low_s: np.ndarray, high_s: np.ndarray, forward_s: np.ndarray, after_s: np.ndarray, gib: np.ndarray,
     room_gib: np.ndarray, gpus: np.ndarray, price: np.ndarray, a_byte_s: np.ndarray, cut_bytes: np.ndarray,
-    cut_charge: np.ndarray, cut_s: np.ndarray, m: int, most_s: float, theta: float, scale_s: float, labels: int,
+    cut_charge: np.ndarray, cut_s: np.ndarray, m: int, most_s: float, theta: float, scale_s: float, labels: int, flush: bool,
 ) -> tuple[float, np.ndarray]:
     """Least charge of a pipeline of two stages or more none of which takes longer than `most_s`; and its use of GPUs.
 
@@ -337,6 +337,7 @@ def least_charge(
     m : micro-batches.
     theta, scale_s : part of a charge that goes by GPUs; the rest goes by GPU-seconds over `scale_s`.
     labels : that are kept at a cut.
+    flush : whether a pipeline fills and drains; without, F and G are 0.
     """
     choices, blocks = low_s.shape[0], low_s.shape[1] - 1
     kinds = gpus.shape[1]
@@ -374,10 +375,12 @@ def least_charge(
                     for inner in range(0 if j > first else 1, 2):
                         at = 2 * j + inner
                         send_s = cut_bytes[at] * a_byte_s[c]
-                        if before + forward + m * send_s + back > most_s or send_s == np.inf:
+                        filled_s = before + forward + back if flush else 0.0
+                        if filled_s + m * send_s > most_s or send_s == np.inf:
                             continue
-                        passed, again = before + forward + send_s, back + work - forward + send_s
-                        if inner == 1:
+                        passed = before + forward + send_s if flush else 0.0
+                        again = back + work - forward + send_s if flush else 0.0
+                        if inner == 1 and flush:
                             passed += cut_s[j, 0]
                             again += cut_s[j, 1]
                         label = value + inner * (1.0 - theta) * cut_charge[j], passed, again

@@ -263,8 +263,6 @@ class Chains:
         if not len(fits):
             return False
         low, high, forward, after, gib = (np.ascontiguousarray(a[fits]) for a in self._running)
-        if not self.work.flush:
-            forward = np.zeros_like(forward)
         a_byte_s = np.ascontiguousarray(self._a_byte_s[fits])
         gpus, room = np.ascontiguousarray(self.gpus[fits]), np.ascontiguousarray(self.room_gib[fits])
         high_s, whole_s = self.m * self.high_s[fits], self.high_s[fits].sum(axis=1)
@@ -278,7 +276,7 @@ class Chains:
                 cut = self.blocks.sums((price[:, None] * high_s).min(axis=0)) / most_s
                 least, used = least_charge(
                     low, high, forward, after, gib, room, gpus, price, a_byte_s, self.blocks.cut_bytes, cut,
-                    self._cut_s, self.m, most_s, theta, most_s, LABELS,
+                    self._cut_s, self.m, most_s, theta, most_s, LABELS, self.work.flush,
                 )
                 if least > 1 + 1e-9:
                     return False
@@ -294,15 +292,13 @@ class Chains:
         if not len(priced):
             return math.inf
         low, high, forward, after, gib = (np.ascontiguousarray(a[priced]) for a in self._running)
-        if not self.work.flush:
-            forward = np.zeros_like(forward)
         gpus = np.ascontiguousarray(self.gpus[priced])
         price = self.price[priced] * np.array([self.rows[i].gpus for i in priced])
         cut = self.blocks.sums((price[:, None] * self.m * self.high_s[priced]).min(axis=0))
         return float(least_charge(
             low, high, forward, after, gib, np.ascontiguousarray(self.room_gib[priced]), gpus, price,
             np.ascontiguousarray(self._a_byte_s[priced]), self.blocks.cut_bytes, cut, self._cut_s, self.m, math.inf,
-            0.0, 1.0, LABELS,
+            0.0, 1.0, LABELS, self.work.flush,
         )[0])
 
 
