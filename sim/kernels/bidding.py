@@ -119,21 +119,24 @@ def cheapest(
 
 @jit
 def first_move(
-    plan: np.ndarray, owner: np.ndarray, stretch_s: np.ndarray, free_gpus: np.ndarray, quota: np.ndarray,
-    counts: np.ndarray, iteration_s: np.ndarray, first: np.ndarray, cost: np.ndarray, overhead_s: float,
+    plan: np.ndarray, owner: np.ndarray, time_s: np.ndarray, stretch_s: np.ndarray, free_gpus: np.ndarray,
+    quota: np.ndarray, counts: np.ndarray, iteration_s: np.ndarray, first: np.ndarray, cost: np.ndarray,
+    overhead_s: float,
 ) -> tuple[int, int]:
     """The first running job that a move pays for, and the plan of least cost among those that it pays to move to.
 
     On plan p since r seconds, a job that goes on for as long again pays r cost[p] where it stays, and
-    (r T[q] / T[p] + overhead_s) cost[q] on plan q. The plan of least cost of an iteration is taken among those where
+    (r T[q] / t + overhead_s) cost[q] on another plan q, where t is the time of an iteration on the GPUs that it has,
+    and T[q] that on full nodes. The plan of least cost of an iteration is taken among those where
 
-        r (cost[p] - cost[q] T[q] / T[p]) > overhead_s cost[q]
+        r (cost[p] - cost[q] T[q] / t) > overhead_s cost[q]
 
     and that fit what is free, its own GPUs and its quota.
 
     Parameters
     ----------
     plan : int64 [R], row of each running job's plan; -1: it does not move. owner : int64 [R], its class.
+    time_s : float64 [R], of an iteration on the GPUs that it has.
     stretch_s : float64 [R], how long it has been on it.
     free_gpus : int64 [T]. quota : int64 [R], GPUs that it may take beside its own.
     cost : float64 [P], of a second on each plan of the classes of these jobs.
@@ -147,12 +150,12 @@ def first_move(
         now = plan[i]
         if now < 0:
             continue
-        best, least = -1, cost[now] * iteration_s[now]
+        best, least = -1, cost[now] * time_s[i]
         for p in range(first[owner[i]], first[owner[i] + 1]):
             an_iteration = cost[p] * iteration_s[p]
-            if an_iteration >= least:
+            if an_iteration >= least or p == now:
                 continue
-            gain = cost[now] - an_iteration / iteration_s[now]
+            gain = cost[now] - an_iteration / time_s[i]
             # Better by rounding is not better.
             if gain <= 1e-9 * cost[now] or stretch_s[i] * gain <= overhead_s * cost[p]:
                 continue

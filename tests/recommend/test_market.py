@@ -165,19 +165,31 @@ def test_a_move_pays_when_what_it_saves_exceeds_the_restart():
     """
     for stretch_s, answer in ((60.0, (-1, -1)), (61.0, (0, 1))):
         assert first_move(
-            np.array([0]), np.array([0]), np.array([stretch_s]), np.array([1]), np.array([1]),
+            np.array([0]), np.array([0]), np.array([2.0]), np.array([stretch_s]), np.array([1]), np.array([1]),
             np.array([[1.0], [2.0]]), np.array([2.0, 1.0]), np.array([0, 2]), np.array([4.0, 6.0]), 10.0,
         ) == answer
 
 
-def slow_first_move(plan, owner, stretch_s, free, quota, counts, iteration_s, first, cost, overhead_s):
+def test_a_job_on_spread_gpus_leaves_them_for_another_plan_but_not_for_its_own():
+    """An iteration takes 2 s on full nodes, 4 s where the job is: plan 1 at 6 a second and 1 s then saves 4 - 6 / 4."""
+    def moved(stretch_s: float, plans: int) -> tuple[int, int]:
+        return first_move(
+            np.array([0]), np.array([0]), np.array([4.0]), np.array([stretch_s]), np.array([1]), np.array([1]),
+            np.array([[1.0], [2.0]]), np.array([2.0, 1.0]), np.array([0, plans]), np.array([4.0, 6.0]), 10.0,
+        )
+
+    assert [moved(24.0, 2), moved(25.0, 2), moved(1e6, 1)] == [(-1, -1), (0, 1), (-1, -1)]
+
+
+def slow_first_move(plan, owner, time_s, stretch_s, free, quota, counts, iteration_s, first, cost, overhead_s):
     """The rule, word by word."""
     for i in range(len(plan)):
         now, pays = plan[i], []
         for p in range(first[owner[i]], first[owner[i] + 1]) if now >= 0 else ():
-            saved = stretch_s[i] * (cost[now] - cost[p] * iteration_s[p] / iteration_s[now])
+            saved = stretch_s[i] * (cost[now] - cost[p] * iteration_s[p] / time_s[i])
             extra = counts[p] - counts[now]
-            if saved > 0 and saved > overhead_s * cost[p] and (extra <= free).all() and extra.sum() <= quota[i]:
+            fits = (extra <= free).all() and extra.sum() <= quota[i]
+            if p != now and saved > max(0.0, overhead_s * cost[p]) and fits:
                 pays.append((cost[p] * iteration_s[p], p))
         if pays:
             return i, min(pays)[1]
@@ -198,11 +210,12 @@ def test_the_first_move_is_that_of_the_rule(data):
     owner = np.array(running, dtype=np.int64)
     plan = np.array([data.draw(st.one_of(st.just(-1), st.integers(first[c], first[c + 1] - 1))) for c in running],
                     dtype=np.int64)
+    time_s = np.array([iteration_s[p] * data.draw(st.sampled_from([1.0, 2.0])) for p in plan])
     stretch_s = np.array([float(data.draw(st.integers(0, 16))) for _ in running])
     quota = np.array([data.draw(st.integers(0, 4)) for _ in running], dtype=np.int64)
     free = np.array(data.draw(st.tuples(st.integers(0, 3), st.integers(0, 3))), dtype=np.int64)
     overhead_s = float(data.draw(st.integers(0, 8)))
-    case = plan, owner, stretch_s, free, quota, counts, iteration_s, first, cost, overhead_s
+    case = plan, owner, time_s, stretch_s, free, quota, counts, iteration_s, first, cost, overhead_s
     assert first_move(*case) == slow_first_move(*case)
 
 

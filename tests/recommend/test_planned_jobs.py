@@ -130,6 +130,40 @@ def test_a_crowd_of_equal_jobs_ends_with_one_gpu_each(kind):
         assert [s[2] for s in stretches(result, job) if s[0] <= 500 < s[1]] == ["1 V100"]
 
 
+# -- order by cost -------------------------------------------------------------------------------------------
+
+
+def ordered(policy: Policy, trace: Trace, estimate_s) -> list[str]:
+    """Job ids in the order of their starts on one V100."""
+    cluster = nodes(("V100", 1, 1))
+    result = simulate(trace, cluster, policy, Toys(trace, cluster), EngineConfig(), performance=TOY,
+                      estimate_s=np.array(estimate_s, dtype=float), estimate="oracle")
+    assert result.info["estimate"] == "oracle"
+    return sorted(trace.job_id.tolist(), key=segments(result).groupby("job_id").begin_s.min().get)
+
+
+@pytest.mark.parametrize(("patience_h", "submit_s", "order"), [
+    (0.1, 65.4, "021"), (0.1, 65.6, "012"), (0.0, 65.4, "012"), (np.inf, 99.0, "021"),
+])
+def test_a_cheaper_job_passes_one_that_came_no_more_than_its_patience_before(patience_h, submit_s, order):
+    """An hour is worth 5, a V100 3.06: 80 iterations less are 0.1791 USD, or 64.48 s at 0.1 h/USD. Job 1 is of 1 s."""
+    rows = (0, 100, 1), (1, 90, 1), (submit_s, 10, 1)
+    policy = Hetero(order="cost", patience_h=patience_h)
+    assert ordered(policy, toys(*rows), [100, 90, 10]) == list(order)
+
+
+@pytest.mark.parametrize(("second", "order"), [(90, "0231"), (np.nan, "0231"), (9, "0213")])
+def test_what_is_left_is_believed_and_an_unknown_run_time_is_the_dearest_so_far(second, order):
+    """Jobs wait for job 0, whose 100 are the dearest known when job 1 comes."""
+    rows = (0, 100, 1), (1, 50, 1), (2, 5, 1), (3, 20, 1)
+    assert ordered(Hetero(order="cost", patience_h=np.inf), toys(*rows), [100, second, 5, 20]) == list(order)
+
+
+def test_only_the_order_by_cost_asks_for_run_times():
+    assert not Hetero().needs_estimates and not Hetero.needs_estimates
+    assert Hetero(order="cost").needs_estimates
+
+
 # -- when a move pays ----------------------------------------------------------------------------------------
 
 

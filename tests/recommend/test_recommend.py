@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from policies.recommend import Planner, RecommendError, front, ranked, recommend
 from policies.recommend.methods import exact
 from policies.recommend.request.partition_problem import Problem, blocks_of
-from policies.recommend.request.request import MICRO_BATCHES, undominated
+from policies.recommend.request.request import MICRO_BATCHES, Recommendation, undominated
 from policies.recommend.searching.plan_tables import table
 from sim.api import Plan, Stage
 from sim.hardware.gputypes import gpu_type
@@ -334,3 +334,18 @@ def test_the_same_question_is_answered_from_memory():
     planner = Planner(PERFORMANCE, [V100, P100], [8, 8])
     assert planner.front("vgg16", 64, 4) is planner.front("vgg16", 64, 4)
     assert ranked(planner.front("vgg16", 64, 4))[0] == planner.best("vgg16", 64, 4)
+
+
+@pytest.mark.parametrize(("batch", "gpus"), [(64, 8), (128, 8), (96, 6)])
+def test_stages_take_any_number_of_gpus(batch, gpus):
+    """PipeDream's own example: VGG-16's convolutions on all T4 but one, which has the large matrices.
+
+    With stages of 1, 2, 4, ... GPUs `exact` was 8 to 17 % slower than PipeDream's planner here.
+    """
+    def best(*methods: str) -> Recommendation:
+        planner = Planner(Performance(calibration="scripts"), [T4], [gpus], [8], methods=methods)
+        return planner.best("vgg16", batch, gpus)
+
+    found = best("exact")
+    assert [stage.gpus for stage in found.plan.stages] == [gpus - 1, 1]
+    assert found.iteration_s <= best("data-parallel", "pipedream").iteration_s

@@ -16,6 +16,7 @@ from sim.engine.simulate import simulate
 from sim.engine.viewsetup import AS_SUBMITTED
 from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance
+from sim.performance.stage_sites import in_stage_order
 from sim.workload.progress import Modelled
 from traces.assign import ModelChoice, assign
 from traces.columns import BY_NAME
@@ -154,6 +155,29 @@ def test_a_mixed_plan_holds_the_types_of_its_stages_in_order():
     assert desk.types_of(0) == wanted and set(wanted) == {"V100", "P100"}
     iteration = PERFORMANCE.plan("gpt2-1.5b", 4, plan, desk.held[0].gpus, desk.view.cluster)
     assert iteration.fits and iteration.iteration_s == plan.iteration_s
+
+
+@pytest.mark.parametrize("kind", [Hetero, Homogeneous])
+@pytest.mark.parametrize("taken", [(0, 1, 2, 4, 5, 6), (0, 1, 4, 5, 6), (1, 6), (0, 1, 2, 4), (8, 9, 0, 4, 5), ()])
+@pytest.mark.parametrize("job", [("vgg16", 64, 4), ("transformer-big", 128, 2), ("bert-large", 16, 1)])
+def test_a_job_starts_on_the_plan_of_least_cost_on_the_gpus_that_it_gets(kind, taken, job):
+    """Against all plans that fit, each placed on what is free of two nodes of four V100 and one of four T4."""
+    policy = kind(max_scale=1.0)
+    desk = Desk(policy, cluster((0, 4), (0, 4), (2, 4)), [job])
+    assert desk.ledger.take(np.array(taken, dtype=np.int32), 1000) == -1
+    view, costs = desk.view, {}
+    policy._learn(view, view.queued)
+    known = policy._classes[0]
+    for plan, counts in zip(known.plans, known.counts, strict=True):
+        gpus = view.scratch().place_by_type(counts)
+        if gpus is not None:
+            of_type = {t.name: gpus[view.cluster.gpu_type[gpus] == i] for i, t in enumerate(view.cluster.types)}
+            on = in_stage_order(plan, of_type)
+            iteration_s = PERFORMANCE.plan(*job[:2], plan, on, view.cluster).iteration_s
+            usd_per_h = 5.0 + sum(view.cluster.types[t].price_usd_per_h for t in view.cluster.gpu_type[on])
+            costs[plan] = iteration_s * usd_per_h
+    desk.decide()
+    assert costs[desk.held[0].plan] == pytest.approx(min(costs.values()))
 
 
 def test_homogeneous_rejects_what_only_a_mixture_holds():

@@ -15,6 +15,7 @@ from policies.recommend.request.recommend_error import RecommendError
 from policies.recommend.request.request import Recommendation
 from policies.recommend.searching.planner import Planner
 from sim.api import Plan, View
+from sim.performance import PerformanceError
 
 Key = tuple[str, int, int, int, int]
 """Model, batch, GPU budget (or slots), milli-GPU of a slot, mask of allowed types."""
@@ -71,6 +72,16 @@ class Classes:
             key, tuple(r.plan if r.plan.stages else None for r in front),
             np.array([r.counts for r in front], dtype=np.int32), np.array([r.iteration_s for r in front]),
         )
+
+    def time_s(self, known: JobClass, index: int, gpus: np.ndarray) -> float:
+        """Time of an iteration of a plan of a class on these GPUs of the cluster (int32, in stage order); that on full
+        nodes where it was never measured on such GPUs."""
+        plan, (model, batch, *_) = known.plans[index], known.key
+        assert plan is not None and self._view.performance is not None
+        try:
+            return self._view.performance.plan(model, batch, plan, gpus, self._view.cluster).iteration_s
+        except PerformanceError:
+            return float(known.iteration_s[index])
 
     def _planned(self, key: Key) -> Sequence[Recommendation]:
         model, batch, budget, _, mask = key

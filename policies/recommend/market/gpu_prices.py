@@ -99,14 +99,28 @@ class Market:
         begin, end = self.first[number], self.first[number + 1]
         return int(cheapest(self.counts, self.iteration_s, self.cost, begin, end, free.astype(np.int64), quota))
 
+    def ranked(self, number: int, free: np.ndarray, quota: int) -> list[int]:
+        """Rows of the plans of a class that has jobs and that fit what is free and the quota, least cost first."""
+        rows = np.arange(self.first[number], self.first[number + 1])
+        counts = self.counts[rows]
+        rows = rows[(counts <= free).all(axis=1) & (counts.sum(axis=1) <= quota)]
+        ranked: list[int] = rows[np.argsort(self.cost[rows] * self.iteration_s[rows], kind="stable")].tolist()
+        return ranked
+
+    def least_usd(self, number: int) -> float:
+        """Least cost of an iteration of a class at the lowest prices (USD), its time included; inf without plans."""
+        rows = self.plans(number)
+        per_s = (self.worth + self.counts[rows] @ self.floor) / 3600
+        return float((per_s * self.iteration_s[rows]).min(initial=np.inf))
+
     def fits(self, free: np.ndarray) -> np.ndarray:
         """Whether one plan of each class, at least, fits what is free: bool [classes]."""
         return np.asarray(classes_that_fit(self._least, self._least_first, free.astype(np.int64)))
 
     def first_move(
-        self, plan: np.ndarray, number: np.ndarray, stretch_s: np.ndarray, free: np.ndarray, quota: np.ndarray,
-        overhead_s: float,
+        self, plan: np.ndarray, number: np.ndarray, time_s: np.ndarray, stretch_s: np.ndarray, free: np.ndarray,
+        quota: np.ndarray, overhead_s: float,
     ) -> tuple[int, int]:
         """The first running job that a move pays for: `sim.kernels.bidding.first_move`."""
-        return first_move(plan, number, stretch_s, free, quota, self.counts, self.iteration_s, self.first,
+        return first_move(plan, number, time_s, stretch_s, free, quota, self.counts, self.iteration_s, self.first,
                           self.cost, overhead_s)  # fmt: skip

@@ -3,13 +3,19 @@
 Prices
     At each decision the price of each GPU type moves towards that at which all jobs, waiting and running, would take
     what there is (`policies.recommend.market.gpu_prices`). What a plan costs a job is its own time and the GPUs.
+Order
+    Of the queue: submission, or fewest GPUs, or least cost of what is left of a job, which needs run times. There a job
+    lets another one pass that is x USD cheaper and comes up to x `patience_h` hours later: none waits for ever, and as
+    all age alike, a key holds while a job waits.
 Start
     Jobs are looked at in queue order; one that does not fit is passed over. A job starts on the plan of least cost
-    among those that fit what is free.
+    among those that fit what is free, on the GPUs that it would get: plans are worked out for full nodes, and where
+    free GPUs lie on more nodes another plan may cost less.
 Move
     Running jobs are looked at in submit order: one moves to the plan of least cost that fits what is free and its own
-    GPUs, if the restart pays (`sim.kernels.bidding.first_move`). So jobs spread over idle GPUs, shrink when others
-    come, and leave a type that others need more. Whatever is left so is offered to the waiting jobs again.
+    GPUs, if the restart pays (`sim.kernels.bidding.first_move`), also on the GPUs that it would get. So jobs spread
+    over idle GPUs, shrink when others come, and leave a type that others need more. Whatever is left so is offered to
+    the waiting jobs again.
 
 `worker_gpus` is not used: a plan sizes the gang, and the GPUs of each type lie on as few nodes as possible,
 fullest first. A job that takes a share of a GPU is not partitioned and does not move; its slots go to one GPU type.
@@ -30,6 +36,9 @@ from sim.performance.stage_sites import in_stage_order
 
 MOST_MOVES = 16
 """Moves in one decision; what more would pay waits for the next one."""
+
+TRIES = 16
+"""Plans that are placed before a job starts, where the GPUs of the first lie on more nodes than it was planned for."""
 
 
 @dataclass
@@ -54,8 +63,19 @@ class RecommendPolicy(Policy):
         0.0, unit="s", low=0.0, high=1e9, help="time that planning takes where a job is the first of its kind "
         "(model, batch, gang): it cannot start before",
     )
-    order: str = param("fifo", choices=("fifo", "smallest"), help="queue order: submission, or fewest GPUs")
+    order: str = param(
+        "fifo", choices=("fifo", "smallest", "cost"), help="queue order: submission, fewest GPUs, or least cost of "
+        "what is left, at the lowest prices (it needs run times: --estimate)",
+    )
+    patience_h: float = param(
+        1.0, unit="h/USD", low=0.0, help="with order=cost: how much later a job may come and still go first, for each "
+        "USD that it costs less; 0: submission; inf: the cheapest first, however long others wait",
+    )
     depth: int = param(1000, unit="jobs", low=1, help="waiting jobs to look at; 1: strict order, none passed over")
+
+    def __post_init__(self) -> None:
+        if self.order == "cost":
+            vars(self).update(needs_estimates=True, needs_throughput=True)
 
     def prepare(self, view: View) -> None:
         """Check the jobs and sort them into classes.
@@ -92,6 +112,11 @@ class RecommendPolicy(Policy):
         self._ready_s = np.zeros(len(keys))
         # Row of each job's plan in the market's table; -1 where it does not move.
         self._plan_of = np.full(len(jobs), -1, dtype=np.int64)
+        # Time of an iteration on the GPUs that each job has, or had last.
+        self._time_s = np.full(len(jobs), np.nan)
+        # When a running job is looked at again whose move paid on full nodes only.
+        self._again_s = np.full(len(jobs), -np.inf)
+        self._dearest_usd = 0.0
 
     def _check_jobs(self, view: View) -> None:
         jobs = view.jobs
@@ -108,10 +133,25 @@ class RecommendPolicy(Policy):
             view.performance.resolve(model)
 
     def key(self, view: View, rows: np.ndarray) -> np.ndarray:
-        """Submission order, or the GPUs asked for (ties: submission)."""
+        """Submission order, the GPUs asked for, or what is left to pay (ties: submission)."""
         if self.order == "fifo":
             return super().key(view, rows)
-        return view.jobs.num_gpus[rows] * (view.jobs.gpu_milli[rows] / 1000.0)
+        if self.order == "smallest":
+            return view.jobs.num_gpus[rows] * (view.jobs.gpu_milli[rows] / 1000.0)
+        usd = self._left_usd(view, rows)
+        return usd if self.patience_h == np.inf else view.jobs.submit_s[rows] + 3600.0 * self.patience_h * usd
+
+    def _left_usd(self, view: View, rows: np.ndarray) -> np.ndarray:
+        """Cost of what is left of jobs, each on the plan of least cost at the lowest prices; 0 where none can run.
+
+        A job of unknown run time counts as the dearest that came before it.
+        """
+        self._learn(view, rows)
+        classes = self._class_of[rows]
+        each = np.array([self._market.least_usd(number) for number in self._number[classes].tolist()])
+        usd = np.asarray(view.remaining_work(rows) * np.where(self._never[classes], 0.0, each))
+        self._dearest_usd = float(np.fmax.reduce(usd, initial=self._dearest_usd))
+        return np.where(np.isnan(usd), self._dearest_usd, usd)
 
     def decide(self, view: View) -> Decision:
         """Start what fits, move what it pays to, and reject what can never run."""
@@ -186,11 +226,33 @@ class RecommendPolicy(Policy):
                 if gpus is not None:
                     return Placement(gpus)
             return None
-        plan = self._market.cheapest(number, free.type_idle, int(free.vc_left[vc]) // 1000)
-        return self._take(view, row, plan, free) if plan >= 0 else None
+        quota = int(free.vc_left[vc]) // 1000
+        plan = self._market.cheapest(number, free.type_idle, quota)
+        if plan < 0:
+            return None
+        placement = self._take(view, row, plan, free)
+        if self._time_s[row] > self._market.iteration_s[plan] * (1 + 1e-9):
+            free.give(placement.gpus, vc=vc)
+            placement = self._take(view, row, self._cheapest_here(view, row, plan, free), free)
+        return placement
+
+    def _cheapest_here(self, view: View, row: int, plan: int, free: Scratch) -> int:
+        """The plan of least cost on the GPUs that it would get; `plan` is that of least cost on full nodes.
+
+        Nowhere is one faster than on full nodes. So no more are tried once those cost more there than the best here.
+        """
+        market, vc, number = self._market, int(view.jobs.vc[row]), int(self._number[self._class_of[row]])
+        best, least = plan, market.cost[plan] * self._time_s[row]
+        for other in market.ranked(number, free.type_idle, int(free.vc_left[vc]) // 1000)[:TRIES]:
+            if market.cost[other] * market.iteration_s[other] >= least:
+                break
+            free.give(self._take(view, row, other, free).gpus, vc=vc)
+            if market.cost[other] * self._time_s[row] < least:
+                best, least = other, market.cost[other] * self._time_s[row]
+        return best
 
     def _take(self, view: View, row: int, plan_row: int, free: Scratch) -> Placement:
-        """GPUs for one of the job's plans, a row of the market's table; there are enough."""
+        """GPUs for one of the job's plans, a row of the market's table; there are enough. The time is noted."""
         number = int(self._class_of[row])
         known, index = self._classes[number], plan_row - int(self._market.first[self._number[number]])
         gpus, plan = free.place_by_type(known.counts[index], 1000, int(view.jobs.vc[row])), known.plans[index]
@@ -198,15 +260,16 @@ class RecommendPolicy(Policy):
         ends = list(accumulate(known.counts[index].tolist(), initial=0))
         parts = [gpus[begin:end] for begin, end in pairwise(ends)]
         of_type = {gpu.name: part for gpu, part in zip(view.cluster.types, parts, strict=True)}
-        self._plan_of[row] = plan_row
-        return Placement(in_stage_order(plan, of_type), plan)
+        placement = Placement(in_stage_order(plan, of_type), plan)
+        self._plan_of[row], self._time_s[row] = plan_row, self._plans.time_s(known, index, placement.gpus)
+        return placement
 
     # -- move ----------------------------------------------------------------------------------------
 
     def _move(self, view: View, free: Scratch) -> list[tuple[int, Placement]]:
         """Plans of less cost for running jobs, the first in submit order first, on what is free and their own GPUs."""
         rows = np.sort(view.running)
-        rows = rows[self._plan_of[rows] >= 0]
+        rows = rows[(self._plan_of[rows] >= 0) & (self._again_s[rows] <= view.now_s)]
         if (view.free_milli < 0).any():  # what a job gives back on a closed GPU, it cannot take again
             open_ = [(view.free_milli[view.gpus_of(row)] >= 0).all() for row in rows.tolist()]
             rows = rows[np.array(open_, dtype=bool)]
@@ -216,12 +279,24 @@ class RecommendPolicy(Policy):
         while len(moved) < MOST_MOVES:
             idle = free.type_idle.astype(np.int64)
             quota = free.vc_left[view.jobs.vc[rows]] // 1000
-            i, plan = self._market.first_move(self._plan_of[rows], numbers, stretch_s, idle, quota, overhead_s)
+            times_s = self._time_s[rows]
+            i, plan = self._market.first_move(self._plan_of[rows], numbers, times_s, stretch_s, idle, quota, overhead_s)
             if i < 0:
                 break
-            row = int(rows[i])
-            free.give(view.gpus_of(row), vc=int(view.jobs.vc[row]))
-            moved.append((row, self._take(view, row, plan, free)))
+            row, vc = int(rows[i]), int(view.jobs.vc[rows[i]])
+            before = self._plan_of[row], self._time_s[row]
+            free.give(view.gpus_of(row), vc=vc)
+            placement = self._take(view, row, plan, free)
+            cost, slower = self._market.cost, self._time_s[row] / before[1]
+            gain = cost[before[0]] - cost[plan] * slower
+            if gain <= 1e-9 * cost[before[0]] or stretch_s[i] * gain <= overhead_s * cost[plan]:
+                # It does not pay on these GPUs; it may when the job has been as long again where it is.
+                free.give(placement.gpus, vc=vc)
+                free.take(view.gpus_of(row), vc=vc)
+                self._plan_of[row], self._time_s[row] = before
+                self._again_s[row] = view.now_s + stretch_s[i]
+            else:
+                moved.append((row, placement))
             # What it left may serve one that came before it, so the walk begins anew; its own stretch does, too.
             stretch_s[i] = 0.0
         return moved
