@@ -87,10 +87,11 @@ def stages_table(answer: Answer, performance: Performance, margin: float) -> Tab
         need = f"{memory[q]:.2f}" if q < len(memory) and q < devices else ("unknown" if q < devices else "with stage "
                                                                            f"{q % devices}")  # fmt: skip
         need += " tight" * (q in tight)
-        table.add_row(f"{q}", f"{stage.first_op}-{stage.last_op}", f"{stage.gpus}", stage.gpu_type, f"{stage.tensor}",
-                      f"{stage.gpus // stage.tensor}", need, f"{there:g}")  # fmt: skip
+        degrees = dict.fromkeys(stage.degree(part) for part in stage.all_parts)
+        table.add_row(f"{q}", f"{stage.first_op}-{stage.last_op}", f"{stage.gpus}", stage.gpu_type,
+                      ", ".join(map(str, degrees)), f"{stage.replicas}", need, f"{there:g}")  # fmt: skip
     if memory:  # A model that is known by measured rates was measured with whole samples.
-        parts = [(s, part.gpus // stage.tensor, part.share)
+        parts = [(s, stage.replicas_of(part), part.share)
                  for s, stage in enumerate(plan.devices) for part in stage.all_parts]  # fmt: skip
         said = uneven(answer.batch_size, plan.micro_batches, parts) + [tight_words(margin)] * bool(tight)
         table.caption = "\n".join(said) or None

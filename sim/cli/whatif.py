@@ -72,9 +72,15 @@ class Answer:
 
 
 def written(stage: Stage) -> str:
-    """A stage as `parse_stage` reads it; of several parts each with its share: '2xV100:0.7+2xT4:0.3@0-99'."""
-    ways = f"/{stage.tensor}" if stage.tensor > 1 else ""
-    gpus = "+".join(f"{part.gpus}x{part.gpu_type}:{part.share:.4g}" for part in stage.parts)
+    """A stage as `parse_stage` reads it; of several parts each with its share: '2xV100:0.7+2xT4:0.3@0-99'.
+
+    Where they differ in their tensor degree each says its own: '2xA100/1:0.7+4xV100/4:0.3@0-99'.
+    """
+    ways = f"/{stage.tensor}" if stage.tensor > 1 and not stage.unlike else ""
+    gpus = "+".join(
+        f"{part.gpus}x{part.gpu_type}" + f"/{stage.degree(part)}" * stage.unlike + f":{part.share:.4g}"
+        for part in stage.parts
+    )
     return f"{gpus or f'{stage.gpus}x{stage.gpu_type}'}{ways}@{stage.first_op}-{stage.last_op}"
 
 
@@ -118,9 +124,9 @@ def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) 
     for q in range(len(plan.stages)):
         stage, slowest_part = plan.stages[q % devices], np.zeros(operators + 1)
         for part in stage.all_parts:
-            replicas = max(1, part.gpus // stage.tensor)
+            replicas, degree = max(1, stage.replicas_of(part)), stage.degree(part)
             samples = largest_share(batch_size / plan.micro_batches * part.share / replicas)
-            ways, of = (stage.tensor, 1) if measured else (1, stage.tensor)
+            ways, of = (degree, 1) if measured else (1, degree)
             forward, backward = performance.op_times_s(model, samples, gpu_type(part.gpu_type), ways)
             running = np.concatenate(([0.0], np.cumsum(forward + backward))) / of
             # The part that would take longest for the whole model, for any cut.
@@ -128,7 +134,7 @@ def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) 
         sums.append(slowest_part)
 
     ends_here = np.ones(operators + 1, dtype=bool)
-    if any(stage.tensor > 1 for stage in plan.stages):
+    if any(stage.degree(part) > 1 for stage in plan.stages for part in stage.all_parts):
         between = np.append(np.insert(np.diff(performance.graph(model).block) > 0, 0, True), True)
         ends_here = between if between.sum() > len(plan.stages) else ends_here
     # least[k]: the slowest of the stages so far, at best, where they have the first k operators.
