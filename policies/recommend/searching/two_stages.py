@@ -18,6 +18,7 @@ import numpy as np
 
 from policies.recommend.request.coarse_layers import Layers
 from policies.recommend.request.devices import Style, styles
+from policies.recommend.request.pace import step_pace_s
 from policies.recommend.request.request import Request
 from policies.recommend.searching.offers import Offer, offers
 from sim.api import Plan, Stage
@@ -117,7 +118,7 @@ class _Sides:
         """Seconds of the sum over the replicas and of the optimizer's step, for each parameter."""
         gpu, last = self.fleet.types[one.t], len(self.graph) - 1
         dense = max(self.sums.dense(0, last), 1.0)
-        took = self.performance.update_s(self.request.model, 0, last, gpu) / dense
+        took = step_pace_s(self.performance, self.request.model, gpu) / dense
         if one.replicas > 1:
             size = self.fleet.node_gpus[one.t]
             full, rest = divmod(one.gpus, size)
