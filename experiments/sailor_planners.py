@@ -22,7 +22,7 @@ import json
 import math
 import statistics
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -127,25 +127,22 @@ def stages_of(plan: Plan) -> str:
     """Layers, replicas and tensor degrees of each stage, and micro-batches."""
     stages = " / ".join(
         f"{stage.last_op - stage.first_op + 1} on "
-        + "+".join(f"{part.gpus // stage.tensor} {part.gpu_type}" for part in stage.all_parts)
-        + (f" x{stage.tensor}" if stage.tensor > 1 else "") for stage in plan.stages)  # fmt: skip
+        + "+".join(f"{stage.replicas_of(part)} {part.gpu_type}" + f" x{stage.degree(part)}" * stage.unlike
+                   for part in stage.all_parts)
+        + (f" x{stage.tensor}" if stage.tensor > 1 and not stage.unlike else "") for stage in plan.stages)  # fmt: skip
     return f"{stages}; {plan.micro_batches} micro-batches"
 
 
 def as_plan(plan: Pipelines) -> Plan | None:
-    """A plan of Sailor's as one of ours; None: pipelines side by side, or a stage of several tensor degrees."""
+    """A plan of Sailor's as one of ours; None: pipelines side by side."""
     if len(plan.pipelines) > 1:
         return None
     stages = []
     for stage in plan.pipelines[0]:
-        kinds = list(dict.fromkeys((one.gpu, one.tensor) for one in stage.replicas))
-        if len({tensor for _, tensor in kinds}) > 1:
-            return None
-        tensor, n = kinds[0][1], len(stage.replicas)
-        count = {gpu: sum(one.gpu == gpu for one in stage.replicas) for gpu, _ in kinds}
-        parts = [Part(TYPES[gpu], k * tensor, k / n) for gpu, k in count.items()]
-        stages.append(Stage(stage.first, stage.last, parts[0].gpu_type, n * tensor, tensor,
-                            tuple(parts) if len(parts) > 1 else ()))  # fmt: skip
+        count = Counter((one.gpu, one.tensor) for one in stage.replicas)
+        parts = [Part(TYPES[gpu], k * ways, k / len(stage.replicas), ways) for (gpu, ways), k in count.items()]
+        stages.append(Stage(stage.first, stage.last, parts[0].gpu_type, sum(part.gpus for part in parts),
+                            parts[0].tensor, tuple(parts) if len(parts) > 1 else ()))  # fmt: skip
     return Plan(tuple(stages), plan.count)
 
 
@@ -156,9 +153,9 @@ def as_sailor(plan: Plan, batch_size: float, zone: str) -> Pipelines:
     for stage in plan.stages:
         replicas: list[Replica] = []
         for part in stage.all_parts:
-            n = part.gpus // stage.tensor
+            n = stage.replicas_of(part)
             samples = int(largest_share(batch_size / plan.micro_batches * part.share / n))
-            replicas += [Replica(names[part.gpu_type], stage.tensor, zone, samples)] * n
+            replicas += [Replica(names[part.gpu_type], stage.degree(part), zone, samples)] * n
         stages.append(StageOf(stage.first_op, stage.last_op, tuple(replicas)))
     return Pipelines((tuple(stages),), 0, int(batch_size), plan.micro_batches)
 
@@ -179,9 +176,9 @@ class OnMachines(Request):
         kinds, sizes = [], []
         for stage in plan.stages:
             for part in stage.all_parts:
-                replicas = part.gpus // stage.tensor
+                replicas = stage.replicas_of(part)
                 kinds += [self.fleet.names.index(part.gpu_type)] * replicas
-                sizes += [stage.tensor] * replicas
+                sizes += [stage.degree(part)] * replicas
         spec = ClusterSpec.build("machines", list(self.fleet.types), kinds, sizes, links=self.performance.links)
         gpus = np.arange(sum(sizes), dtype=np.int32)
         as_theirs = as_sailor(plan, self.batch_size, self.zone)

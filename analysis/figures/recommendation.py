@@ -81,8 +81,10 @@ def stages(answer: Mapping[str, Any]) -> Figure:
                 if s["need_gib"] is not None:
                     memory.bar(x, min(s["need_gib"], g["there_gib"]), width, color=kind, edgecolor="white")
             between = " " if 16 * WIDTH_IN / len(rows) > max(len(g["gpu_type"]) for g in s["gpus"]) + 5 else "\n"
-            label = "\n+ ".join(f"{g['gpus']}{between}{g['gpu_type']}" for g in s["gpus"])
-            ways = f"\ntensor {s['tensor']}" if s["tensor"] > 1 else ""
+            unlike = any("tensor" in g for g in s["gpus"])
+            label = "\n+ ".join(f"{g['gpus']}{between}{g['gpu_type']}" + (f" /{g['tensor']}" if unlike else "")
+                                for g in s["gpus"])
+            ways = f"\ntensor {s['tensor']}" if s["tensor"] > 1 and not unlike else ""
             times.text(i, (s["forward_s"] + s["backward_s"]) * unit, label + ways, ha="center", va="bottom", fontsize=6)
         times.set(ylabel=f"a micro-batch ({name})")
         times.margins(y=0.25)

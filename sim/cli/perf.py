@@ -29,7 +29,8 @@ def perf(
         metavar="MODEL", help=f"A model (--list), other sizes of its family as text, or {files.HELP}.")] = None,
     stage: Annotated[list[str] | None, typer.Option(
         "-s", "--stage", metavar="COUNTxTYPE", help="GPUs of a stage; repeat it for a pipeline. /T: T GPUs to a "
-        "replica (tensor parallelism); @FIRST-LAST: its operators, left out: cut evenly.  [1xV100]")] = None,
+        "replica (tensor parallelism); @FIRST-LAST: its operators, left out: cut evenly; several types as "
+        "1xA100:0.6+4xV100/4:0.4, each with its share of the samples.  [1xV100]")] = None,
     batch: Annotated[int, typer.Option("-b", "--batch", help="Samples of an iteration, all GPUs together.")] = 64,
     micro_batches: Annotated[int, typer.Option("-m", "--micro-batches", help="Micro-batches of an iteration.")] = 1,
     schedule: Annotated[str, typer.Option(help="1f1b, gpipe, interleaved or async.")] = "1f1b",

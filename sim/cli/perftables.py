@@ -83,14 +83,16 @@ def stages_table(answer: Answer, performance: Performance, margin: float) -> Tab
                       "there (GiB)", title="Stages")  # fmt: skip
     memory, tight = answer.iteration.memory_gib, answer.iteration.tight(margin) if answer.iteration.fits else ()
     for q, stage in enumerate(plan.stages):
-        there = gpu_type(stage.gpu_type).memory_gib
+        there = dict.fromkeys(f"{gpu_type(part.gpu_type).memory_gib:g}" for part in stage.all_parts)
+        kinds = " + ".join(f"{part.gpus} {part.gpu_type}" for part in stage.parts) or stage.gpu_type
         need = f"{memory[q]:.2f}" if q < len(memory) and q < devices else ("unknown" if q < devices else "with stage "
                                                                            f"{q % devices}")  # fmt: skip
         need += " tight" * (q in tight)
-        table.add_row(f"{q}", f"{stage.first_op}-{stage.last_op}", f"{stage.gpus}", stage.gpu_type, f"{stage.tensor}",
-                      f"{stage.gpus // stage.tensor}", need, f"{there:g}")  # fmt: skip
+        degrees = [stage.degree(part) for part in stage.parts] if stage.unlike else [stage.tensor]
+        table.add_row(f"{q}", f"{stage.first_op}-{stage.last_op}", f"{stage.gpus}", kinds,
+                      ", ".join(map(str, degrees)), f"{stage.replicas}", need, " or ".join(there))  # fmt: skip
     if memory:  # A model that is known by measured rates was measured with whole samples.
-        parts = [(s, part.gpus // stage.tensor, part.share)
+        parts = [(s, stage.replicas_of(part), part.share)
                  for s, stage in enumerate(plan.devices) for part in stage.all_parts]  # fmt: skip
         said = uneven(answer.batch_size, plan.micro_batches, parts) + [tight_words(margin)] * bool(tight)
         table.caption = "\n".join(said) or None

@@ -46,7 +46,7 @@ def stages_table(answer: Mapping[str, Any], margin: float) -> Table:
     how = [f"{many}{plan['micro_batches']} micro-batch{'es' * (plan['micro_batches'] > 1)}"]
     how += [plan["schedule"]] * (len(plan["stages"]) > 1) + ["recomputation"] * plan["recompute"]
     how += [f"ZeRO {plan['zero']}"] * (plan["zero"] > 0) + ["operators reordered"] * bool(plan["order"])
-    shared = any(s["tensor"] > 1 for s in plan["stages"])
+    shared = any(ways > 1 for s in plan["stages"] for ways in _degrees(s))
     table = new_table(
         "stage", "operators", "from, to", "replicas", *["tensor"] * shared, "fwd (ms)", "bwd (ms)", "GiB",
         title=f"Plan for {answer['model']}, {answer['batch_size']:,} samples an iteration, by {_by(answer)}: "
@@ -60,7 +60,8 @@ def stages_table(answer: Mapping[str, Any], margin: float) -> Table:
         table.add_row(
             f"{s['stage']}", f"{s['first_op']}-{s['last_op']}",
             cell(f"{_name(s['first_name'])}\n{_name(s['last_name'])}"), "\n".join(kinds),
-            *[f"{s['tensor']}"] * shared, f"{1e3 * s['forward_s']:,.3f}", f"{1e3 * s['backward_s']:,.3f}",
+            *["\n".join(map(str, _degrees(s)))] * shared,
+            f"{1e3 * s['forward_s']:,.3f}", f"{1e3 * s['backward_s']:,.3f}",
             f"{need} of {there}" + " tight" * tight(plan, margin, s["stage"]),
         )
     if any(len(s["gpus"]) > 1 for s in plan["stages"]):
@@ -69,6 +70,11 @@ def stages_table(answer: Mapping[str, Any], margin: float) -> Table:
     said = uneven(answer["batch_size"], plan["micro_batches"], shares) + [tight_words(margin)] * tight(plan, margin)
     table.caption = "\n".join([*said, _sources(answer)])
     return table
+
+
+def _degrees(stage: Mapping[str, Any]) -> list[int]:
+    """The stage's tensor degree, or one for each part where they differ."""
+    return [g["tensor"] for g in stage["gpus"] if "tensor" in g] or [stage["tensor"]]
 
 
 def tight(plan: Mapping[str, Any], margin: float, stage: int | None = None) -> bool:

@@ -1,7 +1,8 @@
 """One model on some GPUs: how long an iteration takes, where the time goes, what it needs and costs.
 
 What `hetsim perf` asks: a stage is `COUNTxTYPE`, with `/T` GPUs to a replica (tensor parallelism) and `@FIRST-LAST`
-operators; left out, the operators are cut so that the slowest stage is as fast as possible.
+operators; left out, the operators are cut so that the slowest stage is as fast as possible. Several types are joined by
+`+`, each with its share of the samples: `1xA100/1:0.6+4xV100/4:0.4`.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from sim.cluster.plan import Plan, Stage
+from sim.cluster.plan import Part, Plan, Stage
 from sim.cluster.spec import ClusterSpec
 from sim.hardware.gputypes import GpuType, gpu_type
 from sim.performance import Iteration, Performance, PerformanceError
 from sim.performance.samples import largest_share
 from traces.errors import did_you_mean
 
-_STAGE = re.compile(
-    r"(?P<gpus>\d{1,6})\s*[xX*]\s*(?P<type>[\w.-]+?)(/(?P<tensor>\d{1,4}))?(@(?P<span>\d{1,9}-\d{1,9}))?", re.ASCII
-)
+_GPUS = r"(?P<gpus>\d{1,6})\s*[xX*]\s*(?P<type>[\w.-]+?)(/(?P<tensor>\d{1,4}))?"
+_STAGE = re.compile(_GPUS + r"(@(?P<span>\d{1,9}-\d{1,9}))?", re.ASCII)
+_SHARED = re.compile(rf"(?P<part>{_GPUS}):(?P<share>\d{{0,4}}\.?\d{{1,9}})", re.ASCII)
+SHARES_ROUND = 1e-3
+"""By which shares that were written down may miss 1."""
 
 
 @dataclass(frozen=True)
@@ -72,20 +75,28 @@ class Answer:
 
 
 def written(stage: Stage) -> str:
-    """A stage as `parse_stage` reads it; of several parts each with its share: '2xV100:0.7+2xT4:0.3@0-99'."""
-    ways = f"/{stage.tensor}" if stage.tensor > 1 else ""
-    gpus = "+".join(f"{part.gpus}x{part.gpu_type}:{part.share:.4g}" for part in stage.parts)
+    """A stage as `parse_stage` reads it; of several parts each with its share: '2xV100:0.7+2xT4:0.3@0-99'.
+
+    Where they differ in their tensor degree each says its own: '2xA100/1:0.7+4xV100/4:0.3@0-99'.
+    """
+    ways = f"/{stage.tensor}" if stage.tensor > 1 and not stage.unlike else ""
+    gpus = "+".join(
+        f"{part.gpus}x{part.gpu_type}" + f"/{stage.degree(part)}" * stage.unlike + f":{part.share:.4g}"
+        for part in stage.parts
+    )
     return f"{gpus or f'{stage.gpus}x{stage.gpu_type}'}{ways}@{stage.first_op}-{stage.last_op}"
 
 
 def parse_stage(text: str) -> Stage:
-    """`8xA100/4@0-99` as a stage; without operators its span is (0, -1).
+    """`8xA100/4@0-99` as a stage; without operators its span is (0, -1). Of several types as `written` writes it.
 
     Raises
     ------
     PerformanceError, HardwareError
-        Not of that form, or an unknown GPU type.
+        Not of that form, an unknown GPU type, or shares that do not add up to 1.
     """
+    if "+" in text:
+        return _parse_parts(text)
     match = _STAGE.fullmatch(text.strip())
     first, last = (int(n) for n in (match["span"] or "0--1").split("-", 1)) if match is not None else (0, 0)
     backwards = match is not None and match["span"] is not None and last < first
@@ -95,6 +106,29 @@ def parse_stage(text: str) -> Stage:
             todo="8xA100/4@0-99: operators 0 to 99 on 8 A100, 4 to a replica.",
         )  # fmt: skip
     return Stage(first, last, gpu_type(match["type"]).name, int(match["gpus"]), int(match["tensor"] or 1))
+
+
+def _parse_parts(text: str) -> Stage:
+    """A stage of several types. Shares are made to add up to 1 where they miss it by rounding."""
+    *others, last = (part.strip() for part in text.split("+"))
+    last, _, span = last.partition("@")
+    # Behind the last share: the degree of all.
+    last, _, ways = last.partition("/") if "/" in last.partition(":")[2] else (last, "", "1")
+    found = [_SHARED.fullmatch(part) for part in (*others, last)]
+    shares = [float(match["share"]) for match in found if match is not None]
+    if len(shares) < len(found) or abs(sum(shares) - 1) > SHARES_ROUND or not ways.isdecimal():
+        raise PerformanceError(
+            "not a stage of several types", got=text, allowed="COUNTxTYPE[/TENSOR]:SHARE+..., shares 1 together",
+            todo="1xA100:0.6+4xV100/4:0.4@0-99: one A100 beside four V100 that share each operator.",
+        )  # fmt: skip
+    each = [parse_stage(match["part"] + f"@{span}" * bool(span)) for match in found if match is not None]
+    said = any(match is not None and match["tensor"] for match in found)
+    degrees = [one.tensor if said else int(ways) for one in each]
+    # A part says its degree where it is not the first one's.
+    parts = tuple(Part(one.gpu_type, one.gpus, share / sum(shares), 0 if degree == degrees[0] else degree)
+                  for one, share, degree in zip(each, shares, degrees, strict=True))  # fmt: skip
+    first, gpus = each[0], sum(one.gpus for one in each)
+    return Stage(first.first_op, first.last_op, first.gpu_type, gpus, degrees[0], parts)
 
 
 def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) -> Plan:
@@ -118,9 +152,9 @@ def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) 
     for q in range(len(plan.stages)):
         stage, slowest_part = plan.stages[q % devices], np.zeros(operators + 1)
         for part in stage.all_parts:
-            replicas = max(1, part.gpus // stage.tensor)
+            replicas, degree = max(1, stage.replicas_of(part)), stage.degree(part)
             samples = largest_share(batch_size / plan.micro_batches * part.share / replicas)
-            ways, of = (stage.tensor, 1) if measured else (1, stage.tensor)
+            ways, of = (degree, 1) if measured else (1, degree)
             forward, backward = performance.op_times_s(model, samples, gpu_type(part.gpu_type), ways)
             running = np.concatenate(([0.0], np.cumsum(forward + backward))) / of
             # The part that would take longest for the whole model, for any cut.
@@ -128,7 +162,7 @@ def balanced(performance: Performance, model: str, batch_size: int, plan: Plan) 
         sums.append(slowest_part)
 
     ends_here = np.ones(operators + 1, dtype=bool)
-    if any(stage.tensor > 1 for stage in plan.stages):
+    if any(stage.degree(part) > 1 for stage in plan.stages for part in stage.all_parts):
         between = np.append(np.insert(np.diff(performance.graph(model).block) > 0, 0, True), True)
         ends_here = between if between.sum() > len(plan.stages) else ends_here
     # least[k]: the slowest of the stages so far, at best, where they have the first k operators.

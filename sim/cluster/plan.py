@@ -19,13 +19,16 @@ class Part:
     gpus: int
     share: float
     """Of a micro-batch's samples, in (0, 1]; those of a stage add up to 1."""
+    tensor: int = 0
+    """GPUs of a replica; 0: as many as `Stage.tensor`. Degrees of a stage divide the largest of them."""
 
 
 @dataclass(frozen=True)
 class Stage:
     """One pipeline stage: consecutive operators of a model, on `gpus` GPUs: gpus / tensor replicas.
 
-    All are of `gpu_type` and get the same number of samples, unless `parts` says otherwise.
+    All are of `gpu_type` and get the same number of samples, unless `parts` says otherwise. Its parts may have tensor
+    degrees of their own, too: one GPU of a fast type a replica beside four of a slow one.
     """
 
     first_op: int
@@ -36,12 +39,31 @@ class Stage:
     tensor: int = 1
     """GPUs that share each operator of a replica (tensor parallelism); they follow each other in the placement."""
     parts: tuple[Part, ...] = ()
-    """Replicas of several types, in the order of the placement: `gpus` is their sum, `gpu_type` the first one's."""
+    """Replicas of several types, in the order of the placement: `gpus` is their sum, `gpu_type` and `tensor` the first
+    one's."""
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
         """`parts`, or one part with all GPUs where the stage is of one type."""
         return self.parts or (Part(self.gpu_type, self.gpus, 1.0),)
+
+    def degree(self, part: Part) -> int:
+        """GPUs of a replica of one of its parts."""
+        return part.tensor or self.tensor
+
+    def replicas_of(self, part: Part) -> int:
+        """Replicas of one of its parts."""
+        return part.gpus // self.degree(part)
+
+    @property
+    def replicas(self) -> int:
+        """Of all its parts."""
+        return sum(map(self.replicas_of, self.all_parts))
+
+    @property
+    def unlike(self) -> bool:
+        """Whether its parts differ in their tensor degree."""
+        return len(set(map(self.degree, self.parts))) > 1
 
 
 @dataclass(frozen=True)

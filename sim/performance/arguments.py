@@ -102,13 +102,23 @@ def _check_gpus(stage: Stage, where: str) -> None:
     for part in stage.all_parts:
         if not isinstance(part, Part) or not isinstance(part.gpu_type, str):
             raise PerformanceError("no GPU type", where=where, got=part, allowed="a Part with the name of a type")
-        if not whole(part.gpus, 1) or part.gpus % stage.tensor:
+        if not whole(part.tensor):
+            raise PerformanceError("tensor parallelism over no GPU", where=f"{where}, {part.gpu_type}", got=part.tensor,
+                                   allowed="1 or more; 0: as the stage")  # fmt: skip
+        if not whole(part.gpus, 1) or part.gpus % stage.degree(part):
             raise PerformanceError(
                 "tensor parallelism does not divide the GPUs of a stage", where=where,
-                got=f"{part.gpus} GPUs by {stage.tensor}", allowed="a multiple",
+                got=f"{part.gpus} GPUs by {stage.degree(part)}", allowed="a multiple",
             )  # fmt: skip
     if not stage.parts:
         return
+    degrees = [stage.degree(part) for part in stage.parts]
+    if degrees[0] != stage.tensor or any(max(degrees) % degree for degree in degrees):
+        raise PerformanceError(
+            "tensor degrees of a stage's parts do not go together", where=where,
+            got=f"{', '.join(map(str, degrees))} in a stage of {stage.tensor}",
+            allowed="the first one the stage's, and each a divisor of the largest",
+        )  # fmt: skip
     shares = [part.share for part in stage.parts]
     if not all(isinstance(share, Real) and 0 < share <= 1 for share in shares) or abs(sum(shares) - 1) > SHARES_OFF:
         raise PerformanceError("shares of a micro-batch do not add up to 1", where=where, got=shares,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -27,34 +27,34 @@ ROUNDING = 1e-12
 
 
 def message_s(
-    model: OperatorGraph, share: OperatorGraph, last_op: int, samples: float, sender: StageGpus, receiver: StageGpus,
-    links: Links,
+    model: OperatorGraph, shares: Mapping[int, OperatorGraph], last_op: int, samples: float, sender: StageGpus,
+    receiver: StageGpus, links: Links,
 ) -> float:  # fmt: skip
     """Seconds of a micro-batch's message (activations or their gradients) across the border after `last_op`.
 
     All of what crosses is sent once. What each GPU of a receiving replica needs whole is then gathered; of tensors that
-    are split among them each keeps its part. Where the receiver has several types, the slowest part's gathering counts.
+    are split among them each keeps its part. Where the receiver has several types, the slowest part's gathering counts,
+    each at its own degree: a replica of one GPU gathers nothing.
 
     Parameters
     ----------
-    share : the graph of one of the receiver's GPUs.
+    shares : by tensor degree, the graph of one GPU of so many.
     samples : of a micro-batch, times the bytes of a value / VALUE_BYTES.
     """
     whole = float(model.cut_bytes[last_op]) * samples
     took = transfer_s(whole, sender, receiver, links)
-    if receiver.tensor > 1:
-        # whole = kept + split, and a GPU's share of them is kept + split / t.
-        part = float(share.cut_bytes[last_op]) * samples
-        kept = max(0.0, whole - (whole - part) / (1 - 1 / receiver.tensor))
-        # An all-gather is the second half of a ring all-reduce.
-        took += max(
-            gang_allreduce_s(
+    gathered = [0.0]
+    for one in receiver.all_parts:
+        if one.tensor > 1:
+            # whole = kept + split, and a GPU's share of them is kept + split / t.
+            part = float(shares[one.tensor].cut_bytes[last_op]) * samples
+            kept = max(0.0, whole - (whole - part) / (1 - 1 / one.tensor))
+            gathered.append(gang_allreduce_s(
                 kept * one.share / one.replicas, one.gpu, *tensor_group(one), links.among(one.sites),
                 stage_link(one, links),
-            )
-            for one in receiver.all_parts
-        ) / 2  # fmt: skip
-    return took
+            ))  # fmt: skip
+    # An all-gather is the second half of a ring all-reduce.
+    return took + max(gathered) / 2
 
 
 def transfer_s(num_bytes: float, sender: StageGpus, receiver: StageGpus, links: Links) -> float:

@@ -365,9 +365,10 @@ class Performance:
     ) -> Iteration:
         """Time and memory of stages on GPUs, of a model whose operators are in this order (empty: its own)."""
         check_batch(model, batch_size, how.micro_batches)
-        graphs = [self._share(model, stage.tensor, order) for stage in stages]
+        degrees = {part.tensor for stage in stages for part in stage.all_parts}
+        whole, graphs = self._share(model, 1, order), {ways: self._share(model, ways, order) for ways in degrees}
         result = train(
-            self._share(model, 1, order), graphs, batch_size, spans, stages, how,
+            whole, graphs, batch_size, spans, stages, how,
             lambda ways, samples, gpu: self._times(model, samples, gpu, ways, order),
             self.links, self.calibration, self.optimizer, self.context_gib,
         )  # fmt: skip
@@ -376,12 +377,12 @@ class Performance:
                 "an iteration takes no time", where=f"model {model!r}", got="0 s for all operators",
                 allowed="an operator that takes some", todo="Correct the times of the graph.",
             )  # fmt: skip
-        if graphs[0].profile is None:
+        if whole.profile is None:
             return result
         micro = batch_size / how.micro_batches
         return replace(result, source=worst([
-            source(graph, largest_share(micro * part.share / part.replicas), part.gpu)
-            for graph, stage in zip(graphs, stages, strict=True) for part in stage.all_parts
+            source(graphs[part.tensor], largest_share(micro * part.share / part.replicas), part.gpu)
+            for stage in stages for part in stage.all_parts
         ]))  # fmt: skip
 
     def _share(self, model: str, ways: int, order: Order = ()) -> OperatorGraph:

@@ -89,7 +89,7 @@ class PlansAtOnce:
             if stage.tensor != 1 or stage.first_op != first or stage.last_op < first:
                 return False
             if stage.parts:
-                if any(part.gpus < 1 or part.gpu_type not in self._types for part in stage.parts):
+                if any(part.gpus < 1 or part.tensor > 1 or part.gpu_type not in self._types for part in stage.parts):
                     return False
             elif stage.gpus < 1 or stage.gpu_type not in self._types:
                 return False

@@ -37,7 +37,7 @@ class StageGpus:
     nodes: tuple[int, ...]
     racks: tuple[int, ...]
     tensor: int = 1
-    """GPUs of a replica (tensor parallelism); they follow each other."""
+    """GPUs of a replica (tensor parallelism); they follow each other. Of the first part, where there are several."""
 
     slots: tuple[int, ...] = ()
     """Number of each GPU within its node, where that matters (`Links.alike` is false); else empty."""
@@ -55,7 +55,12 @@ class StageGpus:
 
     @property
     def replicas(self) -> int:
-        return len(self.nodes) // self.tensor
+        return sum(len(part.nodes) // part.tensor for part in self.all_parts)
+
+    @property
+    def finest(self) -> int:
+        """The largest tensor degree of its parts: slices into which all of them can cut what they hold."""
+        return max(part.tensor for part in self.all_parts)
 
     @property
     def gpus_per_node(self) -> tuple[int, ...]:
@@ -157,7 +162,7 @@ def stages_on(plan: Plan, model: str, gpus: np.ndarray, cluster: ClusterSpec, pl
                     got=sorted({cluster.types[t].name.lower() for t in types[here]}), allowed=part.gpu_type,
                 )  # fmt: skip
             gpu = cluster.types[index]
-            parts.append(StageGpus(gpu, nodes[here], racks[here], stage.tensor, slots[here], share=part.share,
+            parts.append(StageGpus(gpu, nodes[here], racks[here], stage.degree(part), slots[here], share=part.share,
                                    sites=sites[here]))  # fmt: skip
             at += part.gpus
         if stage.parts:

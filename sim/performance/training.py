@@ -18,12 +18,21 @@ stages use, or of which few rows are touched: `sim.performance.embeddings`.
 A stage of several GPU types has parts; a replica of a part with the share f and r replicas gets ceil(f b / r) samples.
 The stage takes forward, backward and at its step as long as the slowest of its parts does in each. Its gradients are
 summed over the replicas of all parts at once, inside nodes at the rate of the slowest links that a part needs there.
+
+Parts may have tensor degrees of their own, which divide the largest, T. Shards are consecutive (Shoeybi et al. 2019,
+arXiv:1909.08053), so a GPU of degree t holds T / t of the slices that the GPUs of degree T hold one of. Each slice has
+a ring of its own through all replicas, and all T rings go at once: of a slice of P bytes,
+
+    ring of P bytes, at a T-th of a node's network link, and at t / T of a link between GPUs of degree t,
+
+which of equal degrees is what is said above. What is not split is in each slice. Each part computes, steps and keeps
+its own share; ZeRO shards each slice over all replicas.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -99,16 +108,17 @@ def tensor_sums(graph: OperatorGraph, samples: float, part: StageGpus, links: Li
     return Times(*sums)
 
 
-def slowest_inside(stage: StageGpus, links: Links) -> tuple[GpuType, str]:
-    """GPU type and link class of the slowest links within a node that a stage's replicas use to sum gradients.
+def slowest_inside(stage: StageGpus, links: Links) -> tuple[GpuType, str, int]:
+    """GPU type, link class and tensor degree of the part that sums gradients slowest within a node.
 
-    Of several parts: of those that have two replicas on a node; where none has, none is used.
+    Of several parts: of those that have two replicas on a node; where none has, none is used. A link of a part of
+    degree t carries finest / t slices at once.
     """
     if not stage.parts:
-        return stage.gpu, stage_link(stage, links)
-    found = [(part.gpu, stage_link(part, links)) for part in stage.parts
+        return stage.gpu, stage_link(stage, links), stage.tensor
+    found = [(part.gpu, stage_link(part, links), part.tensor) for part in stage.parts
              if by_node(part.nodes[:: part.tensor])[0] > 1]  # fmt: skip
-    return min(found or [(stage.gpu, "")], key=lambda one: inside(one[0], links, one[1])[0])
+    return min(found or [(stage.gpu, "", stage.finest)], key=lambda one: inside(one[0], links, one[1])[0] * one[2])
 
 
 def gradients_s(
@@ -119,22 +129,25 @@ def gradients_s(
 
     Parameters
     ----------
-    num_bytes : a GPU's gradients.
+    num_bytes : a GPU's gradients; of unlike tensor degrees, those of a GPU of the largest.
     work_s : computation and optimizer step of an iteration, of each part; only read if parameter servers are
         asynchronous.
     backward : float64 [ops of the stage] each, seconds of the last backward pass and bytes of gradients; only read if
         the exchange overlaps with it.
     """
-    t = stage.tensor
-    nodes, racks = stage.nodes[::t], len(set(stage.racks[::t]))
+    nodes = [node for part in stage.all_parts for node in part.nodes[:: part.tensor]]
+    racks = len({rack for part in stage.all_parts for rack in part.racks[:: part.tensor]})
     if len(nodes) == 1:
         return 0.0
     links = links.among(stage.sites)
+    counts, (gpu, link, t) = by_node(tuple(nodes)), slowest_inside(stage, links)
+    # What goes over a link inside: all slices of a GPU at once. So the groups of a node are t, not as many as slices.
+    slices = stage.finest // t
+    num_bytes, backward = num_bytes * slices, backward and (backward[0], backward[1] * slices)
     # The t groups of a node send at once over its one network link.
     shared = links if t == 1 else replace(
         links, network_gbytes_per_s=links.network_gbytes_per_s / t, rack_gbytes_per_s=links.rack_gbytes_per_s / t
     )  # fmt: skip
-    counts, (gpu, link) = by_node(nodes), slowest_inside(stage, links)
     factor = 1.5 if how.zero == 3 else 1.0
     if how.exchange in ALGORITHMS:
         if how.overlap and backward is not None:
@@ -155,7 +168,7 @@ def gradients_s(
 
 def train(
     model: OperatorGraph,
-    graphs: Sequence[OperatorGraph],
+    graphs: Mapping[int, OperatorGraph],
     batch_size: float,
     spans: Sequence[tuple[int, int]],
     stages: Sequence[StageGpus],
@@ -170,7 +183,7 @@ def train(
 
     Parameters
     ----------
-    graphs : of each stage's GPUs: the model, or a GPU's share of it (`OperatorGraph.tensor_parallel`).
+    graphs : by tensor degree, a GPU's share of the model (`OperatorGraph.tensor_parallel`).
     spans : first and last operator of each of v p stages, in order.
     stages : where each is; stage q of an interleaved pipeline is where stage q mod p is.
     context_gib : of each GPU, taken by the framework.
@@ -184,8 +197,8 @@ def train(
     there, back = np.zeros((2, count - 1))
     for q in range(count - 1):
         cut, samples = spans[q][1], max(job.sent(q), job.sent(q + 1)) * job.scale
-        there[q] = message_s(model, graphs[q + 1], cut, samples, stages[q], stages[q + 1], links)
-        back[q] = message_s(model, graphs[q], cut, samples, stages[q + 1], stages[q], links)
+        there[q] = message_s(model, graphs, cut, samples, stages[q], stages[q + 1], links)
+        back[q] = message_s(model, graphs, cut, samples, stages[q + 1], stages[q], links)
     nearest = [job.nearest(s) for s in range(job.devices)]
     result = pipeline_iteration(
         how.schedule, fwd, bwd, there, how.micro_batches, reduce, update,
@@ -209,7 +222,7 @@ def train(
 class _Job:
     """The stages of a job (as `train` is given them), and what each takes and needs."""
 
-    graphs: Sequence[OperatorGraph]
+    graphs: Mapping[int, OperatorGraph]
     spans: Sequence[tuple[int, int]]
     stages: Sequence[StageGpus]
     batch_size: float
@@ -251,16 +264,18 @@ class _Job:
 
     def stage_s(self, q: int) -> tuple[float, float, float, float, float]:
         """Seconds forward, backward, of both in sums of tensor parallelism, of the gradients' sum, of the step."""
-        stage, graph, (first, last), how = self.stages[q], self.graphs[q], self.spans[q], self.how
+        stage, (first, last), how = self.stages[q], self.spans[q], self.how
         took = [self._part_s(q, part) for part in stage.all_parts]
         (fwd, there), (bwd, back) = max(one[0] for one in took), max(one[1] for one in took)
         # Asynchronous, the exchange follows each micro-batch.
         passes = 1 if how.schedule == "async" else how.micro_batches
         samples = float(self.micro if how.schedule == "async" else self.batch_size)
-        rows = touched(graph, samples, self.calibration.value_bytes)
+        touches = {part.tensor: touched(self.graphs[part.tensor], samples, self.calibration.value_bytes)
+                   for part in stage.all_parts}  # fmt: skip
+        graph, rows = self.graphs[stage.finest], touches[stage.finest]
         among = stage.replicas if how.zero else 1
-        steps = [span_update_s(graph, first, last, part.gpu, self.calibration, self.optimizer, among,
-                               rows.stepped(first, last)) for part in stage.all_parts]  # fmt: skip
+        steps = [span_update_s(self.graphs[part.tensor], first, last, part.gpu, self.calibration, self.optimizer, among,
+                               touches[part.tensor].stepped(first, last)) for part in stage.all_parts]  # fmt: skip
         work = [passes * (f + b) + step for ((f, _), (b, _)), step in zip(took, steps, strict=True)]
         num_bytes = self.calibration.value_bytes * graph_sums(graph).dense(first, last) + rows.summed(first, last)
         overlapped = self._last_backward(q, rows.num_bytes) if how.overlap else None
@@ -269,28 +284,29 @@ class _Job:
 
     def _part_s(self, q: int, part: StageGpus) -> tuple[tuple[float, float], tuple[float, float]]:
         """Seconds of a part forward and backward, each with the sums of tensor parallelism that are in it."""
-        graph, span = self.graphs[q], self.spans[q]
+        graph, span = self.graphs[part.tensor], self.spans[q]
         times = self.op_times(part.tensor, self.samples(part), part.gpu)
         fwd, bwd, there, back = times.fwd(*span), times.bwd(*span), 0.0, 0.0
         if self.how.recompute:
             bwd += recompute_s(graph, times.fwd_s, *span)
         if part.tensor > 1:
-            sums = self._sums(q, part)
+            sums = self._sums(part)
             there, back = sums.fwd(*span), sums.bwd(*span)
             if self.how.recompute:
                 back += recompute_s(graph, sums.fwd_s, *span)
         return (fwd + there, there), (bwd + back, back)
 
-    def _sums(self, q: int, part: StageGpus) -> Times:
+    def _sums(self, part: StageGpus) -> Times:
         """The sums of tensor parallelism after each operator."""
-        return tensor_sums(self.graphs[q], self.samples(part), part, self.links, self.calibration.value_bytes)
+        return tensor_sums(self.graphs[part.tensor], self.samples(part), part, self.links, self.calibration.value_bytes)
 
     def _last_backward(self, q: int, rows_bytes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Seconds of each operator's last backward pass, in the part that takes longest, and bytes of its gradients."""
-        graph, span, passes = self.graphs[q], slice(self.spans[q][0], self.spans[q][1] + 1), []
-        for part in self.stages[q].all_parts:
+        stage, span, passes = self.stages[q], slice(self.spans[q][0], self.spans[q][1] + 1), []
+        for part in stage.all_parts:
             took = self.op_times(part.tensor, self.samples(part), part.gpu).bwd_s[span]
-            passes.append(took + self._sums(q, part).bwd_s[span] if part.tensor > 1 else took)
+            passes.append(took + self._sums(part).bwd_s[span] if part.tensor > 1 else took)
+        graph = self.graphs[stage.finest]
         dense = graph.weight_params[span] - graph.sparse_params[span]
         return max(passes, key=np.sum), self.calibration.value_bytes * dense + rows_bytes[span]
 
@@ -300,7 +316,7 @@ class _Job:
         """What a GPU of a part of a device needs."""
         how, p, m, v = self.how, self.devices, self.how.micro_batches, self.how.chunks
         return stage_memory(
-            self.graphs[s], self.spans[s::p], self.samples(part),
+            self.graphs[part.tensor], self.spans[s::p], self.samples(part),
             chunks_in_flight(s, p, m, v) if v > 1 else in_flight(how.schedule, s, p, m),
             replicas=self.stages[s].replicas, zero=how.zero, recompute=how.recompute,
             versions=weight_versions(how.schedule, s, p), value_bytes=self.calibration.value_bytes,
@@ -330,8 +346,9 @@ class _Job:
         if remedy == "more stages":
             return any(first < last for first, last in self.spans[s :: self.devices])
         if remedy == "tensor parallelism":
-            profile = self.graphs[s].profile
-            return bool(self.graphs[s].split.any()) if profile is None else max(profile.degrees) > part.tensor
+            graph = self.graphs[part.tensor]
+            profile = graph.profile
+            return bool(graph.split.any()) if profile is None else max(profile.degrees) > part.tensor
         tried = {
             "recompute": replace(how, recompute=True),
             "more micro-batches": replace(how, micro_batches=2 * how.micro_batches),

@@ -31,7 +31,7 @@ def plans_table(trace: Trace, plans: Sequence[tuple[int, float, Plan, float]]) -
             "gpu_type": part.gpu_type,
             "gpus": part.gpus,
             "share": part.share,
-            "tensor": stage.tensor,
+            "tensor": stage.degree(part),
             "micro_batches": plan.micro_batches,
             "schedule": plan.schedule,
             "chunks": plan.chunks,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.api import Plan, Stage
+from sim.api import Part, Plan, Stage
 from sim.cli.whatif import ask, balanced, parse_stage, written
 from sim.hardware.gputypes import HardwareError, gpu_type
 from sim.performance import Performance, PerformanceError
@@ -23,6 +23,29 @@ def test_a_stage_is_written_as_it_is_read():
     assert parse_stage(" 8 x a100/4@0-99 ") == stage
     assert parse_stage(written(stage)) == stage
     assert parse_stage("2xRTX2080Ti").gpu_type == gpu_type("rtx2080ti").name
+
+
+@pytest.mark.parametrize(("text", "stage"), [
+    ("1xA100:0.6+4xV100/4:0.4@0-99", Stage(0, 99, "A100", 5, 1, (Part("A100", 1, 0.6), Part("V100", 4, 0.4, 4)))),
+    ("2xA100:0.75 + 2xT4:0.25/2", Stage(0, -1, "A100", 4, 2, (Part("A100", 2, 0.75), Part("T4", 2, 0.25)))),
+    ("4xV100/4:0.5+2xa100/2:0.5", Stage(0, -1, "V100", 6, 4, (Part("V100", 4, 0.5), Part("A100", 2, 0.5, 2)))),
+])  # fmt: skip
+def test_a_stage_of_several_types_is_written_as_it_is_read(text, stage):
+    assert parse_stage(text) == stage
+    assert parse_stage(written(stage).removesuffix("@0--1")) == stage
+
+
+def test_shares_that_were_rounded_add_up():
+    stage = parse_stage("1xA100:0.3333+1xV100:0.3333+1xT4:0.3333")
+    assert [part.share for part in stage.parts] == pytest.approx([1 / 3] * 3) and sum(
+        part.share for part in stage.parts) == pytest.approx(1, abs=1e-12)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["1xA100+1xV100", "1xA100:0.5+1xV100:0.4", "1xA100:0.5+", "1xA100:.5+1xV100:x",
+                                  "1xA100:0.5+1xV100:0.5/", "1xA100:0.5@0-3+1xV100:0.5"])  # fmt: skip
+def test_what_is_no_stage_of_several_types_is_refused(text):
+    with pytest.raises(PerformanceError, match="not a stage"):
+        parse_stage(text)
 
 
 @pytest.mark.parametrize("text", ["", "x", "V100", "0xV100", "2xV100/", "2xV100@5", "-1xV100", "2xV100@-3-5"])

@@ -68,6 +68,6 @@ def test_plans_have_types_only_in_degrees_that_were_measured(tmp_path, there):
     for name in METHODS:
         for found in gather(Request(performance, "toy", 16, fleet, 6, space), [name], evaluations=60):
             for stage in found.plan.stages:
-                assert {(part.gpu_type, stage.tensor) for part in stage.all_parts} <= set(there), name
+                assert {(part.gpu_type, stage.degree(part)) for part in stage.all_parts} <= set(there), name
     best = gather(Request(performance, "toy", 16, fleet, 6, space), METHODS, evaluations=1000)[0]
     assert all(best.counts)

@@ -11,8 +11,8 @@ Strati et al., 'Sailor: Automating Distributed Training over Dynamic, Heterogene
     (m - 1) max (stage + transfers) + sum of (stage + transfers) + longest all-reduce + longest optimizer step.
 
 Sailor finds the last by a dynamic program over stages and GPUs left. Here each possible slowest stage is tried as a
-limit: types that are slower than it are out, and the GPUs of both are filled by exchange (`_fill`). Of types with
-unlike degrees a stage has one only, as our stages have one degree. The best few by time are tried, and by cost.
+limit: types that are slower than it are out, and the GPUs of both are filled by exchange (`_fill`). A stage of two
+types has the degree of each. The best few by time are tried, and by cost.
 
 May choose: types and numbers of GPUs, stages, replicas of each type, tensor parallelism, micro-batches.
 May not: uneven cuts, replicas by stage, uneven shares, three types or more. Zones and regions are left aside.
@@ -182,8 +182,9 @@ def _fill(
                          key=lambda s: (degrees[s][other] / degrees[s][k],
                                         rows[pair[other]].time_s[s] - rows[pair[k]].time_s[s]))  # fmt: skip
         for s in movable:
-            alike = request.space.mixed and degrees[s][0] == degrees[s][1]
-            moved = min(shared[s][k], -(-over // degrees[s][k])) if alike else shared[s][k]
+            # Shards of a stage go together where the larger degree is a multiple of the other.
+            together = request.space.mixed and max(degrees[s]) % min(degrees[s]) == 0
+            moved = min(shared[s][k], -(-over // degrees[s][k])) if together else shared[s][k]
             shared[s][k] -= moved
             shared[s][other] += moved
             over -= moved * degrees[s][k]
@@ -229,7 +230,10 @@ def _plan(
     names, stages = request.fleet.names, list[Stage | None]()
     for s, of in enumerate(shared):
         there = [(t, n) for t, n in zip(pair, of, strict=True) if n]
-        span, tensor, first = layers.span(cuts[s], cuts[s + 1]), rows[there[0][0]].degree[s], names[there[0][0]]
-        parts = tuple(Part(names[t], n * tensor, n / sum(of)) for t, n in there)
-        stages.append(Stage(*span, first, sum(of) * tensor, tensor, parts if len(parts) > 1 else ()))
+        span, first, tensor = layers.span(cuts[s], cuts[s + 1]), names[there[0][0]], rows[there[0][0]].degree[s]
+        degrees = [(t, n, rows[t].degree[s]) for t, n in there]
+        # A part says its degree where it is not the first one's.
+        parts = tuple(Part(names[t], n * ways, n / sum(of), ways if ways != tensor else 0) for t, n, ways in degrees)
+        gpus = sum(part.gpus for part in parts)
+        stages.append(Stage(*span, first, gpus, tensor, parts if len(parts) > 1 else ()))
     return style.plan(stages, m)

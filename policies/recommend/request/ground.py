@@ -94,12 +94,18 @@ class Ground:
             and sum(used.values()) == plan.num_gpus <= self.budget
             and all(n <= self._counts[name] for name, n in used.items())
             and micro >= 1
-            and all(
-                stage.gpus % stage.tensor == 0 and stage.tensor in self.tensor and micro >= stage.gpus // stage.tensor
-                for stage in plan.stages
-            )
+            and all(self._divided(stage) and micro >= stage.replicas for stage in plan.stages)
             and self._runs(plan)
         )
+
+    def _divided(self, stage: Stage) -> bool:
+        """Whether its tensor degrees are in the space and divide its GPUs; unlike ones: one a type, and the largest."""
+        if not stage.unlike:
+            return stage.gpus % stage.tensor == 0 and stage.tensor in self.tensor
+        degrees = {part.gpu_type: stage.degree(part) for part in stage.parts}
+        return len(degrees) == len(stage.parts) and all(
+            ways in self.tensor and max(degrees.values()) % ways == 0 for ways in degrees.values()
+        ) and all(part.gpus % stage.degree(part) == 0 for part in stage.parts)
 
     def _runs(self, plan: Plan) -> bool:
         """Interleaved stages take micro-batches in groups of as many as there are stages."""
@@ -135,7 +141,7 @@ class Ground:
         What follows the last backward is divided among micro-batches; of several types, the first stands for all.
         """
         part, m = stage.all_parts[0], plan.micro_batches
-        replicas = part.gpus // stage.tensor
+        replicas = stage.replicas_of(part)
         samples = largest_share(self.batch_size / m * part.share / replicas)
         key = (part.gpu_type, samples, stage.tensor, replicas, m, plan.order)
         if key not in self._lines:

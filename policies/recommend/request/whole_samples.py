@@ -22,7 +22,7 @@ def in_whole_samples(plan: Plan, batch_size: float) -> Plan:
 
 
 def _whole(stage: Stage, micro: float) -> Stage:
-    replicas = [part.gpus // stage.tensor for part in stage.parts]
+    replicas = [stage.replicas_of(part) for part in stage.parts]
     if min(replicas) < 1:
         return stage
     samples = part_samples(micro, replicas, [part.share for part in stage.parts])

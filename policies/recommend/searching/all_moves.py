@@ -25,6 +25,7 @@ from policies.recommend.searching.moves_gpus import (
     split,
     swap,
     tensor,
+    tensor_of_part,
 )
 from sim.api import Plan
 
@@ -80,6 +81,7 @@ def moves_for(ground: Ground) -> Mapping[str, Move]:
         ways |= {"mix in": mix_in, "mix out": mix_out, "resize part": resize_part}
     if len(ground.tensor) > 1:
         ways["tensor"] = tensor
+        ways |= {"tensor of a part": tensor_of_part} if several and space.mixed else {}
     offered = {"micro-batches": (space.micro_batches, micro_batches), "schedule": (space.schedules, schedule),
                "recompute": (space.recompute, recompute), "zero": (space.zero, zero)}
     ways |= {name: move for name, (choices, move) in offered.items() if len(choices) > 1}

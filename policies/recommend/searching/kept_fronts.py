@@ -124,8 +124,8 @@ def _make_room(folder: Path) -> None:
 
 def _row(r: Recommendation) -> list:
     plan = r.plan
-    stages = [[s.first_op, s.last_op, s.gpu_type, s.gpus, s.tensor, [[p.gpu_type, p.gpus, p.share] for p in s.parts]]
-              for s in plan.stages]  # fmt: skip
+    stages = [[s.first_op, s.last_op, s.gpu_type, s.gpus, s.tensor,
+               [[p.gpu_type, p.gpus, p.share, p.tensor] for p in s.parts]] for s in plan.stages]  # fmt: skip
     return [stages, plan.micro_batches, plan.iteration_s, plan.memory_gib, plan.schedule, plan.chunks, plan.recompute,
             plan.zero, plan.order, r.iteration_s, r.usd_per_iteration, r.counts]  # fmt: skip
 

@@ -130,13 +130,15 @@ def mix_in(plan: Plan, ground: Ground, rng: np.random.Generator) -> Plan | None:
     s = int(rng.integers(len(plan.stages)))
     stage, free, spare = plan.stages[s], ground.free(plan), ground.spare(plan)
     has = {part.gpu_type for part in stage.all_parts}
-    names = [name for name in ground.names if name not in has and min(free[name], spare) >= stage.tensor]
+    # Mostly at the stage's tensor degree; with one degree there is no choice.
+    ways = int(pick(ground.tensor, rng)) if len(ground.tensor) > 1 and rng.random() < 0.4 else stage.tensor
+    names = [name for name in ground.names if name not in has and min(free[name], spare) >= ways]
     if not names:
         return None
     name = pick(names, rng)
-    most = min(free[name], spare) // stage.tensor
-    gpus = int(pick((1, most, 1 + int(rng.integers(most))), rng)) * stage.tensor
-    return _mixed(plan, ground, s, [*stage.all_parts, Part(name, gpus, 0.0)])
+    most = min(free[name], spare) // ways
+    gpus = int(pick((1, most, 1 + int(rng.integers(most))), rng)) * ways
+    return _mixed(plan, ground, s, [*stage.all_parts, Part(name, gpus, 0.0, ways)])
 
 
 def mix_out(plan: Plan, ground: Ground, rng: np.random.Generator) -> Plan | None:
@@ -157,12 +159,31 @@ def resize_part(plan: Plan, ground: Ground, rng: np.random.Generator) -> Plan | 
     stage = plan.stages[s]
     parts = list(stage.parts)
     k = int(rng.integers(len(parts)))
-    most = (parts[k].gpus + min(ground.free(plan)[parts[k].gpu_type], ground.spare(plan))) // stage.tensor
-    r = parts[k].gpus // stage.tensor
+    ways = stage.degree(parts[k])
+    most = (parts[k].gpus + min(ground.free(plan)[parts[k].gpu_type], ground.spare(plan))) // ways
+    r = parts[k].gpus // ways
     replicas = int(pick((r + 1, r - 1, 2 * r, r // 2, most), rng))
     if not 1 <= replicas <= most:
         return None
-    parts[k] = replace(parts[k], gpus=replicas * stage.tensor)
+    parts[k] = replace(parts[k], gpus=replicas * ways)
+    return _mixed(plan, ground, s, parts)
+
+
+def tensor_of_part(plan: Plan, ground: Ground, rng: np.random.Generator) -> Plan | None:
+    """Another number of GPUs shares each operator in one type of a stage, on about as many GPUs; shares go by speed."""
+    s = _mixed_stage(plan, rng)
+    if s < 0:
+        return None
+    stage = plan.stages[s]
+    parts = list(stage.parts)
+    k, ways = int(rng.integers(len(parts))), int(pick(ground.tensor, rng))
+    if ways == stage.degree(parts[k]):
+        return None
+    most = parts[k].gpus + min(ground.free(plan)[parts[k].gpu_type], ground.spare(plan))
+    gpus = max(ways, parts[k].gpus // ways * ways)
+    if gpus > most:
+        return None
+    parts[k] = replace(parts[k], gpus=gpus, tensor=ways)
     return _mixed(plan, ground, s, parts)
 
 
@@ -172,7 +193,7 @@ def reshare(plan: Plan, ground: Ground, rng: np.random.Generator) -> Plan | None
     if s < 0:
         return None
     stage = plan.stages[s]
-    replicas = [part.gpus // stage.tensor for part in stage.parts]
+    replicas = [stage.replicas_of(part) for part in stage.parts]
     micro = ground.batch_size / plan.micro_batches
     a, b = (int(x) for x in rng.choice(len(replicas), 2, replace=False))
     moved = int(pick((replicas[a], replicas[b], max(1, int(micro) // SHARES)), rng))
@@ -193,20 +214,23 @@ def _mixed_stage(plan: Plan, rng: np.random.Generator) -> int:
 
 def _mixed(plan: Plan, ground: Ground, s: int, parts: Sequence[Part]) -> Plan | None:
     """Stage s on these parts, whole samples in proportion to what their replicas do in a second at equal ones each."""
-    stage = plan.stages[s]
+    stage, ways = plan.stages[s], [plan.stages[s].degree(part) for part in parts]
     if len(parts) == 1:
-        return put(plan, s, plain(stage, parts[0].gpu_type, parts[0].gpus, stage.tensor))
-    replicas, micro = [part.gpus // stage.tensor for part in parts], ground.batch_size / plan.micro_batches
-    if sum(replicas) > micro:
+        return put(plan, s, plain(stage, parts[0].gpu_type, parts[0].gpus, ways[0]))
+    replicas = [part.gpus // degree for part, degree in zip(parts, ways, strict=True)]
+    micro = ground.batch_size / plan.micro_batches
+    if sum(replicas) > micro or any(max(ways) % degree for degree in ways):
         return None
     mean, slopes_s = micro / sum(replicas), []
-    for part in parts:
-        line = ground.times_s(part.gpu_type, mean, stage.tensor, plan.order)
+    for part, degree in zip(parts, ways, strict=True):
+        line = ground.times_s(part.gpu_type, mean, degree, plan.order)
         took = line[stage.last_op] - (line[stage.first_op - 1] if stage.first_op else 0.0)
         slopes_s.append(max(took, 1e-12) / mean)
     together = micro / sum(n / slope for n, slope in zip(replicas, slopes_s, strict=True))
     most = whole_shares(replicas, [max(1.0, together / slope) for slope in slopes_s], [(0.0, b) for b in slopes_s])
     samples = [n * k for n, k in zip(replicas, most, strict=True)]
-    shared = tuple(replace(part, share=n / sum(samples)) for part, n in zip(parts, samples, strict=True))
+    # A part says its degree where it is not the first one's: of equal plans one form.
+    shared = tuple(replace(part, share=n / sum(samples), tensor=0 if degree == ways[0] else degree)
+                   for part, n, degree in zip(parts, samples, ways, strict=True))  # fmt: skip
     gpus = sum(part.gpus for part in parts)
-    return put(plan, s, replace(stage, gpu_type=parts[0].gpu_type, gpus=gpus, parts=shared))
+    return put(plan, s, replace(stage, gpu_type=parts[0].gpu_type, gpus=gpus, tensor=ways[0], parts=shared))

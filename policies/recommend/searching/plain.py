@@ -55,10 +55,11 @@ def plan_row(request: Request, r: Recommendation, iterations: int | None = None)
 
 
 def layout(plan: Plan) -> str:
-    """The stages in short: '8 V100 | 4 T4 x2' (x2: tensor parallelism over 2 GPUs)."""
+    """The stages in short: '8 V100 | 4 T4 x2' (x2: tensor parallelism over 2 GPUs), or '2 A100 x1 + 4 T4 x4'."""
     return " | ".join(
-        " + ".join(f"{part.gpus} {part.gpu_type}" for part in stage.all_parts)
-        + (f" x{stage.tensor}" if stage.tensor > 1 else "")
+        " + ".join(f"{part.gpus} {part.gpu_type}" + f" x{stage.degree(part)}" * stage.unlike
+                   for part in stage.all_parts)
+        + (f" x{stage.tensor}" if stage.tensor > 1 and not stage.unlike else "")
         for stage in plan.stages
     )
 
@@ -67,7 +68,8 @@ def stage_rows(request: Request, plan: Plan) -> list[dict[str, Any]]:
     """Each stage: operators, GPUs, time of a micro-batch without communication, memory needed and there.
 
     A stage of several types takes as long as its slowest part; `there_gib` names all parts' memory. `samples` are those
-    of each replica, of a micro-batch (of a larger one, where they are unequal).
+    of each replica, of a micro-batch (of a larger one, where they are unequal). `tensor` is the stage's; where parts
+    differ in it, that of the first, and each part says its own.
     """
     if request.measured:
         return []
@@ -76,7 +78,7 @@ def stage_rows(request: Request, plan: Plan) -> list[dict[str, Any]]:
     rows = []
     for s, stage in enumerate(plan.stages):
         forward_s, backward_s = _times_s(request, graph, plan, stage)
-        replicas, shares = zip(*((part.gpus // stage.tensor, part.share) for part in stage.all_parts), strict=True)
+        replicas, shares = zip(*((stage.replicas_of(part), part.share) for part in stage.all_parts), strict=True)
         samples = part_samples(request.batch_size / plan.micro_batches, replicas, shares)
         there = [request.fleet.types[request.fleet.names.index(part.gpu_type)].memory_gib for part in stage.all_parts]
         rows.append({
@@ -84,10 +86,11 @@ def stage_rows(request: Request, plan: Plan) -> list[dict[str, Any]]:
             "first_name": graph.ops[stage.first_op], "last_name": graph.ops[stage.last_op],
             "gpus": [
                 {"gpu_type": part.gpu_type, "gpus": part.gpus, "replicas": n, "share": part.share,
-                 "samples": of_each(whole, n), "there_gib": gib}
+                 "samples": of_each(whole, n), "there_gib": gib,
+                 **({"tensor": stage.degree(part)} if stage.unlike else {})}
                 for part, n, whole, gib in zip(stage.all_parts, replicas, samples, there, strict=True)
             ],
-            "replicas": stage.gpus // stage.tensor, "tensor": stage.tensor,
+            "replicas": stage.replicas, "tensor": stage.tensor,
             "forward_s": forward_s, "backward_s": backward_s,
             "need_gib": plan.memory_gib[s] if s < len(plan.memory_gib) else None,
         })
@@ -96,10 +99,11 @@ def stage_rows(request: Request, plan: Plan) -> list[dict[str, Any]]:
 
 def _times_s(request: Request, graph: Any, plan: Plan, stage: Stage) -> tuple[float, float]:
     """Forward and backward of a micro-batch on the slowest part."""
-    share, slowest = graph.tensor_parallel(stage.tensor) if stage.tensor > 1 else graph, (0.0, 0.0)
-    span = slice(stage.first_op, stage.last_op + 1)
+    span, slowest = slice(stage.first_op, stage.last_op + 1), (0.0, 0.0)
     for part in stage.all_parts:
-        samples = largest_share(request.batch_size / plan.micro_batches * part.share / (part.gpus // stage.tensor))
+        ways = stage.degree(part)
+        share = graph.tensor_parallel(ways) if ways > 1 else graph
+        samples = largest_share(request.batch_size / plan.micro_batches * part.share / stage.replicas_of(part))
         gpu = request.fleet.types[request.fleet.names.index(part.gpu_type)]
         times = operator_times_s(share, samples, gpu, calibration=request.performance.calibration)
         slowest = max(slowest, (float(times[0][span].sum()), float(times[1][span].sum())), key=sum)

@@ -12,7 +12,8 @@ and without a flush T >= m w_s + after_s. A plan in time t0 or less is then of o
 
 - One stage on one type: T >= m w + after, of each number of replicas; the least of these is taken as it is.
 - One stage on several types: a replica of type t does at most x_t whole samples of a micro-batch in t0, so that sum
-  of replicas x_t >= the micro-batch; after the all-reduce over as many nodes as that takes.
+  of replicas x_t >= the micro-batch; after the all-reduce over as many nodes as that takes. Of several tensor degrees
+  each type has that of most samples a GPU; what a GPU of one sums is less than what passes its node's link.
 - Several stages. For any weights lambda of the limits of GPUs (each type, and all), scaled so that the sum of lambda
   x limit is 1, a stage is charged
 
@@ -234,28 +235,28 @@ class Chains:
     def _shared(self, most_s: float) -> bool:
         """Whether one stage on several types may end within that."""
         fleet, micro = self.work.fleet, self.work.request.batch_size / self.m * (1 - ROUNDING)
-        work_s, told = self.m * self.low_s.sum(axis=1), self.work.sums_told
-        for ways, graph in self.work.graphs.items():
-            dense = float((graph.weight_params - graph.sparse_params).sum()) * self.work.performance.value_bytes
-            over, nodes = dense / network_bytes_per_s(self.work.performance.links.fastest, 1) * told, 2
-            of = [i for i, c in enumerate(self.rows) if self.parts[i] and c.tensor == ways and self.whole[i]]
-            after_s = self.after_s.sum(axis=1)
-            while True:
-                more_s = over * (2 * (nodes - 1) / nodes - 1)
-                does = dict.fromkeys(fleet.present, 0.0)
-                for i in of:
-                    if work_s[i] + after_s[i] + more_s <= most_s:
-                        does[self.rows[i].t] = max(does[self.rows[i].t], self.rows[i].high)
-                needed = _nodes_needed(
-                    [(does[t] / ways, fleet.node_gpus[t], fleet.counts[t]) for t in fleet.present], micro,
-                    self.work.request.budget,
-                )
-                if needed is None:
-                    break
-                if needed <= nodes:
-                    return True
-                nodes = needed
-        return False
+        work_s, after_s = self.m * self.low_s.sum(axis=1), self.after_s.sum(axis=1)
+        told = self.work.sums_told
+        value, far = self.work.performance.value_bytes, network_bytes_per_s(self.work.performance.links.fastest, 1)
+        over = {ways: float((graph.weight_params - graph.sparse_params).sum()) * value / far * told
+                for ways, graph in self.work.graphs.items()}  # fmt: skip
+        nodes = 2
+        # Each part may have a degree of its own: of a type, that which does most with a GPU.
+        of = [i for i in range(len(self.rows)) if self.parts[i] and self.whole[i]]
+        while True:
+            does = dict.fromkeys(fleet.present, 0.0)
+            for i in of:
+                row = self.rows[i]
+                if work_s[i] + after_s[i] + over[row.tensor] * (2 * (nodes - 1) / nodes - 1) <= most_s:
+                    does[row.t] = max(does[row.t], row.high / row.tensor)
+            needed = _nodes_needed(
+                [(does[t], fleet.node_gpus[t], fleet.counts[t]) for t in fleet.present], micro, self.work.request.budget
+            )
+            if needed is None:
+                return False
+            if needed <= nodes:
+                return True
+            nodes = needed
 
     def within(self, most_s: float) -> bool:
         """Whether several stages may end within that; False is proven."""
