@@ -85,8 +85,8 @@ def test_an_unknown_objective_is_refused():
 
 
 PLANS = st.lists(
-    st.builds(lambda a, b, s, usd: made((a, b), s, usd), st.integers(0, 4), st.integers(0, 4),
-              st.floats(0.01, 100.0), st.floats(0.01, 100.0)).filter(lambda r: sum(r.counts) > 0), max_size=8)  # fmt: skip
+    st.builds(lambda a, b, s, usd: made((a, b), s, usd), st.integers(0, 4), st.integers(0, 4), st.floats(0.01, 100.0),
+              st.floats(0.01, 100.0)).filter(lambda r: sum(r.counts) > 0), max_size=8)  # fmt: skip
 
 
 @given(PLANS, PLANS, st.sampled_from(("time", "cost")), st.one_of(st.none(), st.floats(0.01, 100.0)))

@@ -67,7 +67,7 @@ class OneSpeed(Performance):
 class _Unbounded(Search):
     """A search that asks no bounds: they are of the truth, which a belief may undercut."""
 
-    bound = Bound(0.0, 0.0)  # type: ignore[assignment]
+    bound = Bound(0.0, 0.0)
 
 
 def mixes(r: Recommendation) -> bool:
