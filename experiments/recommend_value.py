@@ -40,7 +40,7 @@ from policies.recommend.request.recommend_error import RecommendError
 from policies.recommend.request.request import Recommendation, Request, Space, by_cost
 from policies.recommend.searching.blind import blind_plans, mixes
 from policies.recommend.searching.bounds import lower_bound
-from policies.recommend.searching.cheapest_type import cheapest_type
+from policies.recommend.searching.cheapest_type import cheapest_type, most_saved
 from policies.recommend.searching.gather import METHODS, gather
 from policies.recommend.searching.why_mixing import Split, split
 from sim.hardware.gputypes import GpuType, gpu_type
@@ -160,14 +160,26 @@ def scored(
     return [{"measure": name, **one, "missed": missed[name].get("operators"), **areas} for name, one in parts.items()]
 
 
-def asked(job: str, fleet: str, evaluations: int) -> list[dict[str, Any]]:
-    """One question: rows of each number of the best type and each measure."""
+def request_of(job: str, fleet: str) -> Request:
+    """A job on all of a fleet."""
     (model, batch, optimizer), pair = JOBS[job], FLEETS[fleet]
     performance = Performance(optimizer=optimizer)
-    types, sizes = types_of(pair, model, batch, performance), (8, 8)
+    types = types_of(pair, model, batch, performance)
+    there = Fleet(performance, types, (MOST_OF_BEST, pair.others), (8, 8), pair.by_node)
     space = Space(mixed=True, micro_batches=(1, 2, 3, 4, 6, 8, 12, 16, 24, 32))
-    there = Fleet(performance, types, (MOST_OF_BEST, pair.others), sizes, pair.by_node)
-    request = Request(performance, model, batch, there, sum(there.counts), space)
+    return Request(performance, model, batch, there, sum(there.counts), space)
+
+
+def proven() -> pd.DataFrame:
+    """What mixing may save in cost at the very most, memory aside: all jobs on all fleets, in seconds, by proof."""
+    return pd.DataFrame({fleet: [most_saved(request_of(job, fleet)) for job in JOBS] for fleet in FLEETS},
+                        index=list(JOBS))
+
+
+def asked(job: str, fleet: str, evaluations: int) -> list[dict[str, Any]]:
+    """One question: rows of each number of the best type and each measure."""
+    request = request_of(job, fleet)
+    performance, there = request.performance, request.fleet
     head: dict[str, Any] = {"job": job, "fleet": fleet, "evaluations": evaluations}
     began = time.process_time()
     found = gather(request, METHODS, evaluations)
@@ -180,8 +192,8 @@ def asked(job: str, fleet: str, evaluations: int) -> list[dict[str, Any]]:
              "judged": request.evaluations, "cheapest": "" if proof is None else proof.gpu_type}  # fmt: skip
     rows: list[dict[str, Any]] = []
     for k in range(1, MOST_OF_BEST + 1):
-        fewer = Fleet(performance, types, (k, pair.others), sizes, pair.by_node)
-        part = replace(request, fleet=fewer, max_gpus=k + pair.others)
+        fewer = Fleet(performance, there.types, (k, there.counts[1]), there.node_gpus, there.rented_gpus)
+        part = replace(request, fleet=fewer, max_gpus=sum(fewer.counts))
         rows += [{**head, "of_best": k, **row} for row in scored(part, [*found, *again], blind, again)]
     return rows or [{**head, "of_best": 0, "measure": "only mixtures fit" if found else "nothing fits"}]
 
@@ -229,31 +241,29 @@ def kept(out: Path) -> pd.DataFrame:
     return pd.DataFrame([row for job in JOBS for fleet in FLEETS for row in answers.get((job, fleet), [])])
 
 
-def draw(table: pd.DataFrame, file: Path) -> None:
-    """Savings by job and fleet, and what operators bring of it: over the whole front, each at the k that is best."""
+def draw(table: pd.DataFrame, most: pd.DataFrame, file: Path) -> None:
+    """By job and fleet: what is saved over the front, what of it by operators, each at its best k; what is proven."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    front = table[table.measure.isin(MEASURES[2:])]
-    best = front.loc[front.groupby(["job", "fleet"]).saved.idxmax()]
-    top = front.groupby(["job", "fleet"]).net.max().reset_index()
-    jobs, fleets = ([name for name in names if name in set(front[key])]
-                    for key, names in (("job", JOBS), ("fleet", FLEETS)))  # fmt: skip
-    figure, axes = plt.subplots(1, 2, figsize=(11, 0.28 * len(jobs) + 2.2), sharey=True, layout="constrained")
-    for axis, rows, part, title in ((axes[0], best, "saved", "saved in all (%)"),
-                                    (axes[1], top, "net", "from operators, at its best (%)")):
-        cells = rows.set_index(["job", "fleet"])[part].unstack().reindex(index=jobs, columns=fleets) * 100  # noqa: PD010
-        axis.imshow(cells, cmap="Blues", vmin=0, vmax=40, aspect="auto")
-        for (i, j), value in np.ndenumerate(cells.to_numpy()):
+    front = table[table.measure.isin(MEASURES[2:])].groupby(["job", "fleet"])
+    panels = {"saved over the front (%)": front.saved.max().unstack(),  # noqa: PD010
+              "of it from operators, at its best (%)": front.net.max().unstack(),  # noqa: PD010
+              "proven: mixing saves at most, in cost (%)": most}  # fmt: skip
+    figure, axes = plt.subplots(1, 3, figsize=(13, 6.5), sharey=True, layout="constrained")
+    for axis, (title, cells) in zip(axes, panels.items(), strict=True):
+        shown = 100 * cells.reindex(index=list(JOBS), columns=list(FLEETS))
+        axis.imshow(shown, cmap="Blues", vmin=0, vmax=40, aspect="auto")
+        for (i, j), value in np.ndenumerate(shown.to_numpy()):
             if not math.isnan(value):
                 axis.text(j, i, f"{value:.0f}" if value >= 0.5 else "·", ha="center", va="center", fontsize=7,
                           color="white" if value > 25 else "black")
-        axis.set_xticks(range(len(fleets)), fleets, rotation=40, ha="right", fontsize=7)
-        axis.set_yticks(range(len(jobs)), jobs, fontsize=7)
+        axis.set_xticks(range(len(FLEETS)), list(FLEETS), rotation=40, ha="right", fontsize=7)
+        axis.set_yticks(range(len(JOBS)), list(JOBS), fontsize=7)
         axis.set_title(title, fontsize=9)
-    figure.savefig(file, dpi=140)
+    figure.savefig(file, dpi=130)
     plt.close(figure)
 
 
@@ -270,9 +280,9 @@ def told(table: pd.DataFrame) -> None:
     print("|---:|---:|---:|---:|---:|---:|---:|---:|")
     for k, one in known.groupby("of_best"):
         front = one[one.measure.isin(MEASURES[2:])]
-        parts = [f"{front[part].mean():.1%}" for part in ("saved", "exchanged", "added", "operators")]
-        parts += [f"{one[part].mean():.2f}" for part in ("area_one", "area_blind", "area_aware")]
-        print(f"| {k} | {' | '.join(parts)} |")
+        means = [f"{front[part].mean():.1%}" for part in ("saved", "exchanged", "added", "operators")]
+        means += [f"{one[part].mean():.2f}" for part in ("area_one", "area_blind", "area_aware")]
+        print(f"| {k} | {' | '.join(means)} |")
     print("\n| job | fleet | of the best | measure | saved | exchanged | added | operators | of it net |")
     print("|---|---|---:|---|---:|---:|---:|---:|---:|")
     top = known.loc[known.groupby(["job", "fleet"]).net.idxmax()].sort_values("net", ascending=False)
@@ -318,7 +328,12 @@ def main() -> None:
     assert (parts > -1e-12).all().all(), "a part of a saving is below nothing"
     assert ((table.exchanged + table.added + table.operators - table.saved).abs().dropna() < 1e-9).all(), "parts"
     told(table)
-    draw(table, given.out / "why-mixing.png")
+    most = proven()
+    print("\nat most saved in cost (%):\n")
+    print("| job | " + " | ".join(FLEETS) + " |\n|---|" + "---:|" * len(FLEETS))
+    for job, one in (100 * most).iterrows():
+        print(f"| {job} | " + " | ".join("" if math.isnan(part) else f"{part:.1f}" for part in one) + " |")
+    draw(table, most, given.out / "why-mixing.png")
 
 
 if __name__ == "__main__":

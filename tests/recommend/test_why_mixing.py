@@ -19,7 +19,7 @@ from policies.recommend.request.request import Recommendation, Request, Space
 from policies.recommend.searching.all_moves import moves_for
 from policies.recommend.searching.blind import OneSpeed, blind_plans, may_mix, mixes
 from policies.recommend.searching.bounds import Bound, lower_bound
-from policies.recommend.searching.cheapest_type import cheapest_type
+from policies.recommend.searching.cheapest_type import cheapest_type, most_saved
 from policies.recommend.searching.gather import gather
 from policies.recommend.searching.why_mixing import split
 from sim.api import Plan, Stage
@@ -224,3 +224,29 @@ def test_a_bound_takes_the_certificate_where_it_says_more():
 def test_nothing_is_certified_that_is_not_proven(change):
     assert cheapest_type(asked(batch=32)) is not None
     assert cheapest_type(asked(batch=32, **change)) is None
+
+
+def test_what_mixing_saves_at_most_by_hand():
+    """Each operator where it is cheapest, against all on the one type that is cheapest for all."""
+    on_v100, on_t4 = (np.sum(PERFORMANCE.op_times_s("vgg16", 32.0, gpu)) for gpu in (V100, T4))
+    dear = replace(T4, price_usd_per_h=V100.price_or_nan * on_v100 / on_t4)
+    request = asked(batch=32, types=(V100, dear))
+    usd = np.zeros((2, 22))
+    for row, gpu in zip(usd, (V100, dear), strict=True):
+        forward, backward = PERFORMANCE.op_times_s("vgg16", 32.0, gpu)
+        steps = [PERFORMANCE.update_s("vgg16", o, o, gpu, 32) for o in range(22)]
+        row[:] = gpu.price_or_nan / 3600 * (forward + backward + steps)
+    by_hand = 1 - usd.min(axis=0).sum() / usd.sum(axis=1).min()
+    assert most_saved(request) == pytest.approx(by_hand)
+    assert by_hand > 0.01
+    assert most_saved(asked(batch=32)) == pytest.approx(0.0, abs=1e-12)
+    assert math.isnan(most_saved(asked(batch=32, rented=(8, 1))))
+
+
+@pytest.mark.parametrize("factor", [1.5, 2.0, 2.5])
+def test_no_mixture_saves_more_than_it_may(factor):
+    """Law: at prices between which no type is cheapest for all, against one GPU that has memory for all."""
+    request = asked(batch=32, types=(V100, replace(T4, price_usd_per_h=T4.price_or_nan * factor)))
+    found = gather(request, evaluations=200)
+    alone = min(r.usd_per_iteration for r in found if sum(r.counts) == 1)
+    assert 1 - min(r.usd_per_iteration for r in found) / alone <= most_saved(request) + 1e-9

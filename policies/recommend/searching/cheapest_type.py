@@ -20,6 +20,7 @@ they do, though never less than the sum.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,21 +54,41 @@ class Certificate:
 
 def cheapest_type(request: Request) -> Certificate | None:
     """The certificate (see the module); None: no type is cheapest for each operator, or nothing is proven."""
+    fleet, costs = request.fleet, _costs(request)
+    least = _least(costs) if costs else 0.0
+    for t, rows in costs.items():
+        if fleet.rented_gpus[t] == 1 and (rows[0] <= least * (1 + SAFETY)).all():
+            names = tuple(fleet.names[one] for one in costs)
+            return Certificate(fleet.names[t], len(rows[0]), float(rows[0].sum()), names)
+    return None
+
+
+def most_saved(request: Request) -> float:
+    """Part of the cost that mixing saves at the very most, memory aside; NaN where nothing is proven.
+
+    1 - (sum over operators of the least of c[o, t, k]) / (least over types of the sum over operators of c[o, t, 1]):
+    each operator on the type that is cheapest for it, against one GPU of the type that is cheapest for all together.
+    """
+    costs = _costs(request)
+    if not costs or max(request.fleet.rented_gpus) > 1:
+        return math.nan
+    return 1 - float(_least(costs).sum()) / min(float(rows[0].sum()) for rows in costs.values())
+
+
+def _costs(request: Request) -> dict[int, list[np.ndarray]]:
+    """c[o, t, k] by type (`_usd`); empty where the proof does not hold, or there are no two types of known price."""
     fleet, performance = request.fleet, request.performance
     priced = [t for t in fleet.present if fleet.types[t].price_or_nan > 0]
     if request.measured or len(priced) < 2 or len(priced) < len(fleet.present):
-        return None
+        return {}
     steady = "async" in {name or performance.schedule for name in request.space.schedules}
     if steady or performance.graph(request.model).profile is not None:
-        return None
-    costs = {t: _usd(request, t) for t in priced}
-    least = np.min([row for rows in costs.values() for row in rows], axis=0)
-    for t in priced:
-        alone = costs[t][0]
-        if fleet.rented_gpus[t] == 1 and (alone <= least * (1 + SAFETY)).all():
-            names = tuple(fleet.names[one] for one in priced)
-            return Certificate(fleet.names[t], len(alone), float(alone.sum()), names)
-    return None
+        return {}
+    return {t: _usd(request, t) for t in priced}
+
+
+def _least(costs: dict[int, list[np.ndarray]]) -> np.ndarray:
+    return np.asarray(np.min([row for rows in costs.values() for row in rows], axis=0))
 
 
 def _usd(request: Request, t: int) -> list[np.ndarray]:
