@@ -159,7 +159,9 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
     from policies.recommend.request.objective import ranked
     from policies.recommend.request.request import by_cost, by_counts
     from policies.recommend.searching import plain as report
+    from policies.recommend.searching.blind import blind_plans
     from policies.recommend.searching.bounds import lower_bound
+    from policies.recommend.searching.cheapest_type import cheapest_type
     from policies.recommend.searching.gather import gathered
     from policies.recommend.searching.nofit import nothing_fits
     from sim.hardware.gputypes import catalogue
@@ -172,8 +174,11 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
     pool += kept
     if not pool:
         raise nothing_fits(request, list(catalogue().values()))
-    bound = lower_bound(request)
-    answer = _chosen(asked, request, pool, kept, limits, bound)
+    blind = [] if asked.keep else blind_plans(request, pool, asked.evaluations, search="search" in methods)
+    pool += blind
+    proof = cheapest_type(request)
+    bound = lower_bound(request).at_least(proof.usd_per_iteration if proof is not None else 0.0)
+    answer = _chosen(asked, request, pool, kept, limits, bound, blind)
     gaps = bound.gap(pool)
     front = by_cost(limits.keep(pool))
     if asked.objective == "front" and not front:
@@ -181,6 +186,7 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
     answer |= {
         "bound": {"iteration_s": report.known(bound.iteration_s), "usd_per_iteration": report.known(
             bound.usd_per_iteration), "gap_time": report.known(gaps[0]), "gap_cost": report.known(gaps[1])},
+        "cheapest_type": report.proof_row(proof, pool),
         "front": [report.plan_row(request, r, asked.iterations) for r in front],
         "search": None if ended is None else {
             "ended": ended.reason, "early": ended.early, "plans_judged": ended.evaluations},
@@ -232,12 +238,13 @@ def _kept(asked: Question, request: Request, methods: tuple[str, ...]) -> list[R
 
 def _chosen(
     asked: Question, request: Request, pool: list[Recommendation], kept: list[Recommendation], limits: Limits,
-    bound: Bound,
+    bound: Bound, blind: list[Recommendation],
 ) -> dict[str, Any]:
-    """The plan, the best on one type beside it, and what the one saves against the other."""
+    """The plan, the best on one type beside it, what the one saves against the other, and why."""
     from policies.recommend.request.objective import is_better, ranked
     from policies.recommend.searching import plain as report
     from policies.recommend.searching.nofit import lack
+    from policies.recommend.searching.why_mixing import split
 
     by = "time" if asked.objective == "front" else asked.objective
     # A multiple of the best time is one of the best of all plans, whatever is kept.
@@ -265,6 +272,7 @@ def _chosen(
         "better": report.plan_row(request, best, asked.iterations) if is_kept and is_better(best, chosen, by) else None,
         "homogeneous": report.full(request, single, asked.iterations) if single is not None else None,
         "saving": report.saving(request, chosen, single, by, bound, is_kept is True),
+        "split": report.split_row(request, split(request, pool, blind, by, limits, bound)) if blind else None,
     }
 
 

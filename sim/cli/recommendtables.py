@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 SHOWN = 12
 """Rows of a short front."""
+LEAST_SAID = 0.0005
+"""Part of a saving that rounds to 0.1 %."""
 PARTS = {
     "compute_s": "computation", "tensor_s": "  of it sums of tensor parallelism", "bubble_s": "bubble (waiting)",
     "transfer_s": "transfers between stages", "allreduce_s": "all-reduce of gradients", "update_s": "optimizer step",
@@ -138,6 +140,7 @@ def beside_table(answer: Mapping[str, Any]) -> Table:
     lines = [] if other is None else [f"saving: time {_saved(gain['time'])}, cost {_saved(gain['cost'])}"]
     lines += [f"no saving in {'cost' if answer['objective'] == 'cost' else 'time'}: {gain['reason']}"] * bool(
         gain["reason"])
+    lines += [*_split_said(answer), *_proof_said(answer)]
     if answer["better"] is not None:
         best = answer["better"]
         lines.append(f"not asked for, but better: {best['layout']}: {time(best['iteration_s'])}, "
@@ -146,6 +149,33 @@ def beside_table(answer: Mapping[str, Any]) -> Table:
         lines.append("the parts of an iteration are those of the stage that ends last")
     table.caption = "\n".join(map(cell, lines))
     return table
+
+
+def _split_said(answer: Mapping[str, Any]) -> list[str]:
+    """Where the saving comes from, where there is one that shows."""
+    why = answer["split"]
+    if why is None or why["saved"] < LEAST_SAID:
+        return []
+    cost = answer["objective"] == "cost"
+    reason = "price or scarcity" if cost else "scarcity"
+    words = {"exchanged": f"GPUs of another type in place of some ({reason})", "added": "added GPUs",
+             "operators": "operators"}
+    shown = [(100 * why[part], said) for part, said in words.items() if why[part] >= LEAST_SAID]
+    parts = [f"{most:,.1f} {'from' if i else 'come from'} {said}" for i, (most, said) in enumerate(shown)]
+    possible = "" if why["possible"] is None else f"; no plan saves more than {100 * why['possible']:,.1f} % (proven)"
+    return [f"of {100 * why['saved']:,.1f} % saved in {'cost' if cost else 'time'}, {', '.join(parts)}{possible}"]
+
+
+def _proof_said(answer: Mapping[str, Any]) -> list[str]:
+    """That one type costs least for each operator, where nothing but the least cost is asked for."""
+    proof = answer["cheapest_type"]
+    if proof is None or answer["objective"] != "cost" or answer["within_s"] is not None:
+        return []
+    said = f"{proof['gpu_type']} costs least for each of the {proof['operators']:,} operators: "
+    if proof["found_above"] == 0:
+        return [f"{said}no mixture can cost less (proven)"]
+    more = "" if proof["found_above"] is None else f"; the cheapest plan costs {100 * proof['found_above']:,.1f} % more"
+    return [f"{said}no mixture can cost less than one with memory for all, {usd(proof['usd_per_iteration'])}{more}"]
 
 
 def _short(text: str, most: int = 60) -> str:

@@ -54,6 +54,53 @@ def test_the_tables_name_stages_parts_memory_the_other_plan_and_the_front(hetsim
         assert word in said.out, word
 
 
+SPLIT = ("--model", "gpt2-1.5b", "--batch", 64, "--gpus", "A100:4,V100:8", "--evaluations", 300)
+
+
+def test_the_parts_of_what_is_saved_add_up_and_are_said(hetsim):
+    """Most of what V100 beside A100 save a large model in time is that there are more GPUs."""
+    got = answer(hetsim, *SPLIT)
+    why = got["split"]
+    assert why["saved"] == pytest.approx(got["saving"]["time"])
+    assert why["exchanged"] + why["added"] + why["operators"] == pytest.approx(why["saved"])
+    assert why["added"] > 0.2 and why["saved"] <= why["possible"] < 1
+    assert why["one_type_gpus"] == sum(g["count"] for g in got["gpus"] if g["gpu_type"] in got["homogeneous"]["gpus"])
+    assert why["blind"]["iteration_s"] == pytest.approx(
+        (1 - why["exchanged"] - why["added"]) * got["homogeneous"]["iteration_s"])
+    said = " ".join(hetsim("recommend", *SPLIT).out.split())
+    assert f"of {100 * why['saved']:.1f} % saved in time" in said and "from added GPUs" in said
+
+
+def test_nothing_is_split_where_nothing_is_mixed_or_saved(hetsim):
+    one = answer(hetsim, "--model", "vgg16", "--batch", 64, "--gpus", "V100:4", *QUICK)
+    assert one["split"] is None and one["cheapest_type"] is None
+    assert answer(hetsim, *MIXED, "--keep", "2xT4")["split"] is None
+    asked = ("--model", "vgg16", "--batch", 64, "--gpus", "V100:2,T4:4", "--objective", "cost", *QUICK)
+    none = answer(hetsim, *asked)
+    assert none["split"]["saved"] == 0
+    assert "saved in cost" not in hetsim("recommend", *asked).out
+
+
+def test_one_type_that_costs_least_for_each_operator_is_a_proof_that_no_mixture_costs_less(hetsim):
+    asked = ("--model", "vgg16", "--batch", 32, "--gpus", "V100:2,T4:4", *QUICK)
+    got = answer(hetsim, *asked, "--objective", "cost")
+    proof = got["cheapest_type"]
+    assert (proof["gpu_type"], proof["operators"], proof["found_above"]) == ("T4", 22, 0.0)
+    assert got["plan"]["usd_per_iteration"] == pytest.approx(proof["usd_per_iteration"])
+    assert got["bound"]["gap_cost"] == pytest.approx(0.0, abs=1e-6)
+    words = "T4 costs least for each of the 22 operators: no mixture can cost less (proven)"
+    assert words in " ".join(hetsim("recommend", *asked, "--objective", "cost").out.split())
+    for other in (("--objective", "cost", "--within", "1.5x-best-time"), ("--objective", "time")):
+        assert "costs least" not in hetsim("recommend", *asked, *other).out
+
+
+def test_where_one_gpu_has_too_little_memory_the_proof_says_what_it_takes(hetsim):
+    asked = ("--model", "gpt2-1.5b", "--batch", 64, "--gpus", "A100:1,V100:8", "--objective", "cost", *QUICK)
+    got = answer(hetsim, *asked)
+    assert got["cheapest_type"]["found_above"] > 0.1
+    assert "no mixture can cost less than one with memory for all" in " ".join(hetsim("recommend", *asked).out.split())
+
+
 def test_a_free_type_is_planned_and_saves_no_cost(hetsim, here):
     (here / "free.toml").write_text(
         "[[prices]]\n" + "\n".join(f'{key} = "{value}"' for key, value in {

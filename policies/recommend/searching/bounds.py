@@ -48,7 +48,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -88,6 +88,9 @@ class Bound:
         usd = min((r.usd_per_iteration for r in found if not math.isnan(r.usd_per_iteration)), default=math.nan)
         return _gap(time_s, self.iteration_s), _gap(usd, self.usd_per_iteration)
 
+    def at_least(self, usd: float) -> Bound:
+        """With another bound of the cost, where that says more."""
+        return replace(self, usd_per_iteration=max(self.usd_per_iteration, usd * (1 - SAFETY)))
 
     def reached_by(self, front: Sequence[Recommendation]) -> bool:
         """Whether neither time nor cost can be better, but for rounding."""

@@ -11,10 +11,14 @@ from typing import Any
 
 from policies.recommend.request.request import Recommendation, Request
 from policies.recommend.searching.bounds import Bound
+from policies.recommend.searching.cheapest_type import Certificate
+from policies.recommend.searching.why_mixing import Split
 from sim.api import Plan, Stage
 from sim.performance.operator_time import operator_times_s
 from sim.performance.samples import largest_share, micro_batches_of, of_each, part_samples
 
+REACHED = 1e-6
+"""By which a plan may cost more than what is proven and still be said to cost that, relatively."""
 PARTS = ("compute_s", "tensor_s", "bubble_s", "transfer_s", "allreduce_s", "update_s")
 
 
@@ -154,3 +158,26 @@ def saving(
                 most = max(0.0, 100 * (1 - least / value))
                 reason += f"; by a lower bound that knows no limits, none saves more than {most:.1f} %"
     return {"time": time, "cost": cost, "reason": reason}
+
+
+def split_row(request: Request, why: Split | None) -> dict[str, Any] | None:
+    """The parts of what is saved, as fractions of the best plan on one type (`why_mixing`), and the blind plan."""
+    if why is None:
+        return None
+    return {
+        "saved": why.saved, "exchanged": why.exchanged, "added": why.added, "operators": why.operators,
+        "possible": known(why.possible), "one_type_gpus": why.one_type_gpus,
+        "blind": plan_row(request, why.blind),
+    }
+
+
+def proof_row(proof: Certificate | None, found: Sequence[Recommendation]) -> dict[str, Any] | None:
+    """The certificate that one type costs least for each operator, and how much more the cheapest plan found costs."""
+    if proof is None:
+        return None
+    usd = min((r.usd_per_iteration for r in found if not math.isnan(r.usd_per_iteration)), default=math.nan)
+    above = max(usd / proof.usd_per_iteration - 1, 0.0)
+    return {
+        "gpu_type": proof.gpu_type, "operators": proof.operators, "types": list(proof.types),
+        "usd_per_iteration": proof.usd_per_iteration, "found_above": 0.0 if above <= REACHED else known(above),
+    }
