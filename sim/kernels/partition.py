@@ -317,9 +317,10 @@ def keep_label(
 def least_charge(
     low_s: np.ndarray, high_s: np.ndarray, forward_s: np.ndarray, after_s: np.ndarray, gib: np.ndarray,
     room_gib: np.ndarray, gpus: np.ndarray, price: np.ndarray, a_byte_s: np.ndarray, cut_bytes: np.ndarray,
-    cut_charge: np.ndarray, cut_s: np.ndarray, m: int, most_s: float, theta: float, scale_s: float, labels: int, flush: bool,
+    cut_charge: np.ndarray, cut_s: np.ndarray, m: int, most_s: float, theta: float, scale_s: float, labels: int,
+    flush: bool,
 ) -> tuple[float, np.ndarray]:
-    """Least charge of a pipeline of two stages or more none of which takes longer than `most_s`; and its use of GPUs.
+    """Least charge of a pipeline of two stages or more, none longer than `most_s`; and its use of GPUs.
 
     `policies.recommend.searching.stage_bounds` says what a charge is. Place 2 j is the cut before block j, place
     2 j + 1 one in it. What a block holds that is cut is charged `cut_charge`, whoever does it. A stage's time is  F +
