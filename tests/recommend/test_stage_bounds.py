@@ -65,14 +65,14 @@ def test_the_least_charge_is_that_of_the_cheapest_chain(seed):
                 best = min(best, by_hand(stages, m, most_s, theta))
     found, used = least_charge(
         *running, room, price[:, None].copy(), price, a_byte_s, cut, np.zeros(blocks), np.zeros((blocks, 2)), m, most_s,
-        theta, most_s, 200,
+        theta, most_s, 200, True,
     )
     assert found == pytest.approx(best, rel=1e-12) if best < math.inf else found == math.inf
     if best < math.inf:
         assert used[0] == pytest.approx(best, rel=1e-12)
     few, _ = least_charge(
         *running, room, price[:, None].copy(), price, a_byte_s, cut, np.zeros(blocks), np.zeros((blocks, 2)), m, most_s,
-        theta, most_s, 1,
+        theta, most_s, 1, True,
     )
     assert few <= found
 
@@ -135,3 +135,17 @@ def test_how_near_the_bounds_come(model, batch, counts, time_gap, cost_gap):
     assert bound.iteration_s >= quick.iteration_s and bound.usd_per_iteration >= quick.usd_per_iteration
     gaps = bound.gap(found)
     assert 0 <= gaps[0] <= time_gap and -1e-9 <= gaps[1] <= cost_gap
+
+
+@pytest.mark.parametrize(("model", "batch", "counts", "space"), [
+    ("bert-large", 32, {"V100": 3}, Space(schedules=("async",))),
+    ("resnet50", 48, {"K80": 2}, Space(schedules=("async",), micro_batches=(3,))),
+    ("bert-large", 32, {"V100": 4}, Space(schedules=("async", "1f1b"), micro_batches=(1,))),
+    ("vgg16", 64, {"V100": 2, "P100": 2}, Space(schedules=("async", "gpipe"))),
+])
+def test_without_a_flush_no_plan_is_below_the_bound(model, batch, counts, space):
+    """Nothing fills or drains where iterations follow without a flush: such plans were up to 38 % below the bound."""
+    asked = request(model, batch, counts, space)
+    found, bound = gather(asked, ("exact", "search"), 100), lower_bound(asked)
+    assert bound.iteration_s <= min(r.iteration_s for r in found)
+    assert bound.usd_per_iteration <= min(r.usd_per_iteration for r in found)
