@@ -173,6 +173,11 @@ def counts(text: str, option: str, least: int = 1, most: int = MOST_GPUS) -> tup
     return listed(text, option, read)
 
 
+def usual(batch: int) -> tuple[int, ...]:
+    """Micro-batches that are tried where none are asked for: of what does not divide the batch, the last is smaller."""
+    return tuple(m for m in range(1, 33) if m in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) or batch % m == 0)
+
+
 def methods(asked: Question) -> tuple[str, ...]:
     """The methods, those that exist."""
     from policies.recommend.methods import method
@@ -226,7 +231,8 @@ def _space(asked: Question, schedules: tuple[str, ...]) -> Space:
                           "hetsim perf can be asked about it.")
     # The first is the performance model's own, which plans name by nothing.
     return Space(
-        micro_batches=counts(asked.micro_batches, "--micro-batches"), schedules=("", *schedules[1:]),
+        micro_batches=counts(asked.micro_batches, "--micro-batches") if asked.micro_batches else usual(asked.batch),
+        schedules=("", *schedules[1:]),
         tensor=counts(asked.tensor, "--tensor", most=1024), recompute=RECOMPUTE[asked.recompute],
         zero=counts(asked.zero, "--zero", 0, 3), mixed=asked.mixed, orders=any(map(reorders, methods(asked))),
     )

@@ -12,7 +12,7 @@ from threading import Lock
 from sim.results.recorder import OutputError, claim
 from sim.settings.config import RunConfig
 from traces.leftovers import beside, claimed, clear, hold, is_held, let_go
-from traces.outfile import make_folders
+from traces.outfile import followed, make_folders
 
 RUNS = "runs"
 MAX_NAME = 120
@@ -40,7 +40,8 @@ def reserved(config: RunConfig, force: bool = False) -> Iterator[Path]:
     Raises
     ------
     OutputError
-        The folder is in use and `force` is not set, or cannot be made (see `sim.results.recorder.claim`).
+        The folder is in use and `force` is not set, cannot be made (see `sim.results.recorder.claim`), or another run
+        that goes on will be written there.
     """
     folder = Path(config.out) if config.out is not None else Path(RUNS, run_name(config))
     made: list[Path] = []  # innermost first
@@ -53,6 +54,7 @@ def reserved(config: RunConfig, force: bool = False) -> Iterator[Path]:
                 made.insert(0, folder)
             else:
                 claim(folder, force)
+                claim_file = _alone(folder)
                 if not folder.exists():
                     folder.mkdir()
                     made.insert(0, folder)
@@ -86,6 +88,20 @@ def _fresh(first: Path) -> tuple[Path, Path]:
                 return folder, mark
             mark.unlink()
     raise AssertionError  # count() does not end
+
+
+def _alone(folder: Path) -> Path:
+    """The file that takes a folder that was asked for by name: an hour later its run would find that it is too late."""
+    mark = beside(followed(folder), "claim")
+    with _one_thread:
+        if not is_held(mark):
+            mark.touch()
+            if not claimed(followed(folder)):
+                hold(mark)
+                return mark
+            mark.unlink()
+    raise OutputError("another run that goes on will be written there", where=str(folder),
+                      todo="Name another with --out, or wait for its end.")
 
 
 def _taken(folder: Path) -> bool:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.results.outfolder import MAX_NAME, RUNS, reserved, run_name
+from sim.results.recorder import OutputError
 from sim.settings.config import RunConfig
 from tests.cli.conftest import JOBS
 from traces.outfile import write_text
@@ -94,3 +95,16 @@ def test_a_record_of_figures_that_names_files_elsewhere_is_none_of_ours(here: Pa
     for name, known in names.items():
         (here / "out" / "e.json").write_text(json.dumps({"identity": "i", "files": {name: digest}}))
         assert (_up_to_date(here / "out", experiment, "i") is not None) == known
+
+
+def test_a_run_that_goes_on_keeps_the_folder_that_was_asked_for(here: Path) -> None:
+    """The second is refused before its work, not the first after its own: it had no room left after an hour."""
+    config = RunConfig(policy="fifo", trace="jobs.csv", out="big")
+    with reserved(config) as folder:
+        for force in (False, True):
+            with pytest.raises(OutputError, match="another run that goes on"), reserved(config, force):
+                pass
+        (folder / "run.json").write_text("{}")
+    with reserved(config, force=True):
+        pass
+    assert {path.name for path in here.iterdir()} == {"jobs.csv", "big"}

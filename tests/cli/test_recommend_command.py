@@ -388,3 +388,11 @@ def test_the_answer_names_the_method_that_found_the_plan(hetsim):
     if several["plan"]["method"] != "search":
         assert several["plan"]["iteration_s"] == without["plan"]["iteration_s"]
     assert "found by gpipe" in hetsim("recommend", *MIXED, "--methods", "gpipe").out
+
+
+def test_what_divides_the_batch_is_tried(hetsim):
+    """50 samples that hardly fit on the GPUs: 25 micro-batches of two, not 32 of which some have two, some one."""
+    about = ("--model", "gpt2-1.5b", "-b", 50, "--gpus", "V100:4,P100:4,T4:3", *QUICK)
+    usual, powers = answer(hetsim, *about)["plan"], answer(hetsim, *about, "--micro-batches", "1,2,4,8,16,32")["plan"]
+    assert 50 % usual["micro_batches"] == 0
+    assert usual["iteration_s"] < 0.8 * powers["iteration_s"]
