@@ -53,7 +53,7 @@ def recommend(
     list_methods: Annotated[bool, typer.Option("--list-methods", help="List them.")] = False,
     tensor: Annotated[str, typer.Option(help="Degrees of tensor parallelism, by commas.")] = "1",
     micro_batches: Annotated[str, typer.Option(
-        help="Numbers of micro-batches, by commas.  [1,2,3,4,6,8,12,16,24,32 and divisors of the batch up to 32]")] = "",
+        help="Numbers of micro-batches.  [1,2,3,4,6,8,12,16,24,32 and divisors of the batch up to 32]")] = "",
     schedules: Annotated[str, typer.Option(help="Pipeline schedules, by commas: 1f1b, gpipe, async.")] = "1f1b",
     recompute: Annotated[str, typer.Option(help="Recompute activations: never, maybe or always.")] = "never",
     zero: Annotated[str, typer.Option(help="Stages of ZeRO, by commas.")] = "0",

@@ -119,7 +119,7 @@ def test_check_names_the_lines_that_the_reader_dropped_and_the_jobs_that_are_odd
     said = hetsim("trace", "check", "log.csv", "--cluster", "v100:4")
     assert said.code == 0
     assert "counted  1 CPU-only jobs dropped" in said.out
-    assert "odd      2 jobs that share their second of submission (first: 3, 4)" in said.out
+    assert "odd      2 jobs that share their time of submission (first: 3, 4)" in said.out
     assert "odd      1 jobs wider than 4 GPUs: they can never run (first: 5)" in said.out
 
 

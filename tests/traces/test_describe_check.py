@@ -215,7 +215,7 @@ def test_oddities_are_counted_and_the_first_jobs_named():
     )
     assert found_in(trace, wider_than=32) == {
         "zero-length jobs": (1, ("j0",)),
-        "jobs that share their second of submission": (3, ("j1", "j2", "j3")),
+        "jobs that share their time of submission": (3, ("j1", "j2", "j3")),
         "jobs equal to an earlier one in all but the id": (1, ("j2",)),
         "jobs longer than 3.16224e+07 s: is the unit seconds?": (1, ("j3",)),
         "jobs submitted before time 0": (1, ("j0",)),
@@ -324,7 +324,7 @@ def test_the_philly_file_begins_empty_and_lacks_long_runs_at_its_end(data_dir):
 def test_oddities_of_the_real_philly_file(data_dir):
     found = {o.what: o.count for o in check(load_trace(data_dir / "philly" / "philly.csv"), wider_than=64)}
     assert found == {
-        "jobs that share their second of submission": 12_049,
+        "jobs that share their time of submission": 12_049,
         "jobs equal to an earlier one in all but the id": 65,
         "jobs after more than a day without any: is the log whole?": 5,
         "jobs wider than 64 GPUs: they can never run": 3,

@@ -105,7 +105,7 @@ def _of_jobs(trace: Trace, longer_than_s: float) -> Iterator[tuple[str, np.ndarr
     worker = trace.num_gpus // trace.worker_gpus
     known, begun = ~np.isnan(trace.estimate_s), cut_off(trace)[0]
     yield "zero-length jobs", trace.duration_s == 0
-    yield "jobs that share their second of submission", _again(frame[["submit_s"]], begun, keep=False)
+    yield "jobs that share their time of submission", _again(frame[["submit_s"]], begun, keep=False)
     yield "jobs equal to an earlier one in all but the id", _again(frame, begun)
     yield f"jobs longer than {longer_than_s:g} s: is the unit seconds?", trace.duration_s > longer_than_s
     yield "jobs submitted before time 0", trace.submit_s < 0
