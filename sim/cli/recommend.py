@@ -52,8 +52,8 @@ def recommend(
                                          "[exact,uneven,pipedream,gpipe,piper,search]")] = "",
     list_methods: Annotated[bool, typer.Option("--list-methods", help="List them.")] = False,
     tensor: Annotated[str, typer.Option(help="Degrees of tensor parallelism, by commas.")] = "1",
-    micro_batches: Annotated[str, typer.Option(
-        help="Numbers of micro-batches.  [1,2,3,4,6,8,12,16,24,32 and divisors of the batch up to 32]")] = "",
+    micro_batches: Annotated[str | None, typer.Option(
+        help="Numbers of micro-batches.  [1,2,3,4,6,8,12,16,24,32 and divisors of the batch up to 32]")] = None,
     schedules: Annotated[str, typer.Option(help="Pipeline schedules, by commas: 1f1b, gpipe, async.")] = "1f1b",
     recompute: Annotated[str, typer.Option(help="Recompute activations: never, maybe or always.")] = "never",
     zero: Annotated[str, typer.Option(help="Stages of ZeRO, by commas.")] = "0",
@@ -174,7 +174,8 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
     pool += kept
     if not pool:
         raise nothing_fits(request, list(catalogue().values()))
-    blind = [] if asked.keep else blind_plans(request, pool, asked.evaluations, search="search" in methods)
+    # Who asks for the plans of some planners asks for no others.
+    blind = [] if asked.keep or "search" not in methods else blind_plans(request, pool, asked.evaluations)
     pool += blind
     proof = cheapest_type(request)
     bound = lower_bound(request).at_least(proof.usd_per_iteration if proof is not None else 0.0)

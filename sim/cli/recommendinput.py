@@ -50,7 +50,7 @@ class Question:
     keep: str | None
     methods: str
     tensor: str
-    micro_batches: str
+    micro_batches: str | None
     schedules: str
     recompute: str
     zero: str
@@ -231,7 +231,8 @@ def _space(asked: Question, schedules: tuple[str, ...]) -> Space:
                           "hetsim perf can be asked about it.")
     # The first is the performance model's own, which plans name by nothing.
     return Space(
-        micro_batches=counts(asked.micro_batches, "--micro-batches") if asked.micro_batches else usual(asked.batch),
+        micro_batches=usual(asked.batch) if asked.micro_batches is None
+        else counts(asked.micro_batches, "--micro-batches"),
         schedules=("", *schedules[1:]),
         tensor=counts(asked.tensor, "--tensor", most=1024), recompute=RECOMPUTE[asked.recompute],
         zero=counts(asked.zero, "--zero", 0, 3), mixed=asked.mixed, orders=any(map(reorders, methods(asked))),

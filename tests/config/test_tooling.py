@@ -224,6 +224,10 @@ class Item:
     nodeid: str
     slow: bool = False
 
+    @property
+    def path(self) -> str:
+        return self.nodeid.partition("::")[0]
+
     def get_closest_marker(self, name: str) -> bool | None:
         return True if self.slow and name == "slow" else None
 
@@ -243,13 +247,13 @@ class Chosen:
 
 def test_slow_tests_come_first_and_the_quick_layer_is_the_rest_with_two_parameters_each():
     items = [Item("a::one[1]"), Item("a::one[2[x]]"), Item("a::two", slow=True), Item("a::one[3]"), Item("b::one"),
-             Item("b::all[1]", slow=True), Item("b::few[1]")]
+             Item("b::all[1]", slow=True), Item("b::few[1]"), Item("c::one"), Item("d::one", slow=True)]
     whole, quick = list(items), list(items)
     pytest_collection_modifyitems(Chosen(False), whole)
-    assert whole == [items[i] for i in (2, 5, 0, 1, 3, 4, 6)]
+    assert whole == [items[i] for i in (0, 1, 2, 3, 4, 5, 6, 8, 7)]
     config = Chosen(True)
     pytest_collection_modifyitems(config, quick)
-    assert quick == [items[i] for i in (0, 3, 4, 6)] and config.left == [items[i] for i in (1, 2, 5)]
+    assert quick == [items[i] for i in (0, 3, 4, 6, 7)] and config.left == [items[i] for i in (1, 2, 5, 8)]
 
 
 @pytest.mark.parametrize(("stand_ins", "told"), [

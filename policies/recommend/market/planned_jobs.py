@@ -65,7 +65,7 @@ class RecommendPolicy(Policy):
     )
     order: str = param(
         "fifo", choices=("fifo", "smallest", "cost"), help="queue order: submission, fewest GPUs, or least cost of "
-        "what is left, at the lowest prices (it needs run times: --estimate)",
+        "what is left, at the lowest prices (it needs estimates of run times)",
     )
     patience_h: float = param(
         1.0, unit="h/USD", low=0.0, help="with order=cost: how much later a job may come and still go first, for each "

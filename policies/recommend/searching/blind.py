@@ -81,8 +81,8 @@ def may_mix(request: Request) -> bool:
 
 
 def blind_plans(
-    request: Request, found: Sequence[Recommendation], evaluations: int | None = None, *, search: bool = True,
-    share: float = SHARE, believed: Performance | None = None,
+    request: Request, found: Sequence[Recommendation], evaluations: int | None = None, *, share: float = SHARE,
+    believed: Performance | None = None,
 ) -> list[Recommendation]:
     """Its plans on several types, one for each combination of GPU counts, as they are in truth, fastest first.
 
@@ -91,7 +91,6 @@ def blind_plans(
     found : what was found for the request by planners that see operators. Its GPUs, stages and micro-batches are where
         this one begins, with cuts of its own.
     evaluations : as the search of `found` was given; None: `request.seconds` were.
-    search : whether to search at all, or only to propose.
     share : the part of evaluations, or seconds, that its own search may spend.
     believed : None: `OneSpeed`. With the truth itself this planner sees operators; what it still loses is the search's.
     """
@@ -101,9 +100,7 @@ def blind_plans(
     belief = replace(request, performance=believed, found_by={}, _judged={}, _shared={})
     beginning = list(_begin(request, belief, found))
     walk = _Unbounded(belief, beginning)
-    if search:
-        most = None if evaluations is None else int(share * evaluations)
-        in_turns([walk], Budget(belief, share * request.seconds, most))
+    in_turns([walk], Budget(belief, share * request.seconds, None if evaluations is None else int(share * evaluations)))
     plans = request.judged(r.plan for r in walk.found.values() if mixes(r))
     for r in plans:
         request.found_by.setdefault(r.plan, NAME)
