@@ -50,7 +50,7 @@ def test_more_evaluations_are_never_worse(job, counts, space):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("job", "counts", "space"), QUESTIONS[:1])  # all twenty held, too: ten minutes
+@pytest.mark.parametrize(("job", "counts", "space"), QUESTIONS[:1])  # all twenty held, too: five CPU minutes
 def test_2000_evaluations_are_no_worse_than_500_and_6000_no_worse_than_2000(job, counts, space):
     never_worse(job, counts, space, METHODS, (500, 2000, 6000))
 
