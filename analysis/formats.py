@@ -11,19 +11,14 @@ import math
 import re
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from rich.cells import cell_len
 
 from analysis.run import RunError
 from traces.errors import did_you_mean
-from traces.late import Late
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
+from traces.late import pd
 
 FORMATS = ("text", "csv", "spreadsheet", "markdown", "latex")
 IN_FULL = ("csv", "spreadsheet")

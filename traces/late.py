@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class Late:
-    """Stands for a module, such as ``pd = Late("pandas")``, under the name that the code uses for it.
+    """Stands for a module under the name that the code uses for it, such as `pd` here.
 
-    Where types are checked, the module itself must be imported (`typing.TYPE_CHECKING`).
+    Where types are checked it is the module itself.
 
     Examples
     --------
@@ -25,3 +25,11 @@ class Late:
         found = getattr(import_module(self._name), attribute)
         setattr(self, attribute, found)
         return found
+
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = Late("pandas")
+
+__all__ = ["Late", "pd"]

@@ -10,19 +10,14 @@ import hashlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from traces.across import Where, check_across, let_go
 from traces.columns import BY_NAME, COLUMNS, Column, shared
 from traces.errors import TraceError, did_you_mean
-from traces.late import Late
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
+from traces.late import pd
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ exports is what `docs/metrics.md` names; all else is in `analysis.metrics`, a su
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -38,12 +38,7 @@ from analysis.metrics.offered import loads, modelled_load
 from analysis.run import Run
 from sim.hardware.gputypes import PRICE_KINDS
 from sim.results.schema import STATES
-from traces.late import Late
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
+from traces.late import pd
 
 __all__ = [
     "MEASURES",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -34,12 +34,7 @@ from analysis.metrics.occupancy import fragmented_gpu_s, free_gpu_s, partly_free
 from analysis.metrics.offered import offered_load
 from analysis.metrics.once import per_run
 from analysis.run import Run
-from traces.late import Late
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
+from traces.late import pd
 
 PER_JOB = (
     "jct_s", "queue_s", "slowdown", "bounded_slowdown", "rho", "gpu_s", "wasted_gpu_s", "cost_usd", "energy_kwh",

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analysis.run import Run
-from traces.late import Late
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
+from traces.late import pd
 
 
 def segment_gpus(run: Run) -> np.ndarray:

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
 from analysis.run import FINISHED, Run
 from traces.arrow import as_numpy, column, word
-from traces.late import Late
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
+from traces.late import pd
 
 SLOWDOWN_BOUND_S = 10.0
 

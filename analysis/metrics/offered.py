@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -10,12 +10,7 @@ import pyarrow.compute as pc
 from analysis.metrics.jobtimes import gpus_asked, of_jobs, unfinished, whole_life
 from analysis.run import Run, wishes
 from traces.arrow import as_numpy, word
-from traces.late import Late
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
+from traces.late import pd
 
 
 def offered_load(run: Run) -> pd.DataFrame:

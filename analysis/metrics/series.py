@@ -6,18 +6,11 @@ of them. So no interval has zero length and an average over time never divides b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow.compute as pc
 
 from analysis.run import Run, wishes
-from traces.late import Late
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
+from traces.late import pd
 
 ANY = "any"
 """Label of jobs that may run on every GPU type."""

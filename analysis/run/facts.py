@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +12,7 @@ import pyarrow.compute as pc
 
 from analysis.run.one_run import FINISHED, Run, explode
 from traces.errors import HetsimError
-from traces.late import Late
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
+from traces.late import pd
 
 
 @dataclass(frozen=True)

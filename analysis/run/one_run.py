@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,8 @@ import pyarrow.compute as pc
 from sim.results.schema import BACK, DRAINED, OUT
 from traces.arrow import as_numpy, column
 from traces.errors import HetsimError, did_you_mean
-from traces.late import Late
+from traces.late import pd
 from traces.words import coded
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
 
 FINISHED = ("done", "killed", "failed")
 """States of jobs that ran to their recorded end."""

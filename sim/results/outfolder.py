@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -79,29 +79,32 @@ def _fresh(first: Path) -> tuple[Path, Path]:
         clear(first.parent)
         for n in count(1):
             folder = first if n == 1 else first.with_name(f"{first.name}-{n}")
-            mark = beside(folder, "claim")
-            if is_held(mark):  # by another thread
-                continue
-            mark.touch()
-            if _taken(folder):
-                hold(mark)
+            if (mark := _marked(folder, _taken)) is not None:
                 return folder, mark
-            mark.unlink()
     raise AssertionError  # count() does not end
 
 
 def _alone(folder: Path) -> Path:
     """The file that takes a folder that was asked for by name: an hour later its run would find that it is too late."""
-    mark = beside(followed(folder), "claim")
     with _one_thread:
-        if not is_held(mark):
-            mark.touch()
-            if not claimed(followed(folder)):
-                hold(mark)
-                return mark
-            mark.unlink()
-    raise OutputError("another run that goes on will be written there", where=str(folder),
-                      todo="Name another with --out, or wait for its end.")
+        mark = _marked(followed(folder), lambda asked: not claimed(asked))
+    if mark is None:
+        raise OutputError("another run that goes on will be written there", where=str(folder),
+                          todo="Name another with --out, or wait for its end.")
+    return mark
+
+
+def _marked(folder: Path, is_free: Callable[[Path], bool]) -> Path | None:
+    """The file that takes a name, put there before it is asked whether the name is free; None: another has it."""
+    mark = beside(folder, "claim")
+    if is_held(mark):  # by another thread
+        return None
+    mark.touch()
+    if is_free(folder):
+        hold(mark)
+        return mark
+    mark.unlink()
+    return None
 
 
 def _taken(folder: Path) -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from traces.errors import TraceError
-from traces.late import Late
+from traces.late import pd
 from traces.machines.capacity import About, Capacity, MachineReader, Machines
 from traces.readers.alibaba_2026 import NODE_HEADER, PUBLIC
 from traces.reading.parquet_tables import read_parquet
@@ -19,11 +18,6 @@ from traces.reading.reader import Head
 from traces.reading.tally import Tally
 from traces.reading.text import read_bytes, read_table
 from traces.reading.unpack import room_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
 
 SERVER_COLUMNS = ("server_id", "cluster_id", "gpu_spec_public", "gpu_count")
 HOURS = "day=*/hour=*/*.parquet"

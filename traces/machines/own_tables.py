@@ -10,21 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from traces.columns import MAX_TIME_S
 from traces.errors import TraceError
-from traces.late import Late
+from traces.late import pd
 from traces.machines.capacity import About, Capacity, MachineReader
 from traces.outfile import written
 from traces.reading.text import read_table
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
 
 CAPACITY = ("time_s", "vc", "gpu_type", "gpus")
 OUTAGES = ("time_s", "node", "up")

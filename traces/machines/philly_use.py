@@ -9,22 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from traces.errors import TraceError
-from traces.late import Late
+from traces.late import pd
 from traces.reading.stream import whole_rows
 from traces.reading.text import Table, check_text, parse_rows
 from traces.reading.times import posix_s
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
 
 PIECE_BYTES = 1 << 24
 ZONES = {"PDT": 7 * 3600.0, "PST": 8 * 3600.0}

@@ -5,23 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from traces.errors import TraceError
-from traces.late import Late
+from traces.late import pd
 from traces.readers.slurm_log import Part, read_slurm
 from traces.reading.reader import Head, Reader, SideTable
 from traces.reading.spans import EDGES_HELP
 from traces.reading.times import posix_s
 from traces.reading.unpack import files_by, inner_name, only
 from traces.trace import Provenance, Trace
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
 
 HEADER = ("job_id", "user", "node_num", "gpu_num", "cpu_num", "type", "state", "submit_time", "start_time", "end_time",
           "duration", "queue", "gpu_time")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from traces.errors import TraceError
-from traces.late import Late
+from traces.late import pd
 from traces.readers.pai import gang
 from traces.readers.pai_tables import (
     COLUMNS,
@@ -36,11 +35,6 @@ from traces.reading.spans import EDGES, EDGES_HELP, Spans, cut_words, spans
 from traces.reading.tally import Tally
 from traces.reading.unpack import only
 from traces.trace import Provenance, Trace
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
 
 #: Zone in which hours and weekdays of the log are true; its dates are not.
 ZONE = "Asia/Shanghai"

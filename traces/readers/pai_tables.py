@@ -11,23 +11,17 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from traces.errors import TraceError
-from traces.late import Late
+from traces.late import pd
 from traces.reading.stream import joined, names_beside, pieces
 from traces.reading.tally import Tally
 from traces.reading.text import LONGEST_RUN_S, Table
 from traces.reading.unpack import files_by, inner_name
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
 
 PUBLIC = "https://github.com/alibaba/clusterdata (cluster-trace-gpu-v2020/data)"
 LICENCE = "CC-BY-4.0"

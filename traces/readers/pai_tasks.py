@@ -9,13 +9,12 @@ memory_gib (of all instances, NaN: not known); gpu_type, user, recurrence, statu
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from traces.late import Late
+from traces.late import pd
 from traces.readers.pai import gpu_types
 from traces.readers.pai_tables import (
     INSTANCE,
@@ -33,11 +32,6 @@ from traces.readers.rows import demands
 from traces.reading.tally import Tally
 from traces.reading.text import Table
 from traces.study.coverage import coverage, coverage_notes
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
 
 NEEDED = ("job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu",
           "gpu_type")

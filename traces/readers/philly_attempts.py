@@ -8,19 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from traces.errors import TraceError
-from traces.late import Late
+from traces.late import pd
 from traces.reading.text import read_json
 from traces.reading.times import posix_s
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
 
 KEYS = ("status", "vc", "jobid", "attempts", "submitted_time", "user")
 

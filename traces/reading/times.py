@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -14,12 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from traces.errors import TraceError
-from traces.late import Late
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
+from traces.late import pd
 
 FORMAT = "%Y-%m-%d %H:%M:%S"
 PLAIN = "0000-00-00 00:00:00"

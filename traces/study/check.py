@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from traces.late import Late
+from traces.late import pd
 from traces.reading.tally import FIRST
 from traces.reading.times import AS_NAMED, BY_MINUTES
 from traces.select import asked_for
 from traces.study.describe import allows
 from traces.study.edges import cut_off
 from traces.trace import Trace
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
 
 YEAR_S, DAY_S = 366 * 86_400.0, 86_400.0
 MISSING_WORDS = ("na", "n/a", "nan", "none", "null", "nil", "")

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from traces.late import Late
+from traces.late import pd
 from traces.offered_load import demand_gpu_s, loaded_s, offered_load, span_s
 from traces.reading.times import zone
 from traces.study.edges import edges, gpus_in_use
 from traces.trace import Trace
 from traces.words import coded
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 TOP_SHARES = (0.01, 0.05, 0.1)

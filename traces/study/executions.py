@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from traces.errors import TraceError
-from traces.late import Late
+from traces.late import pd
 from traces.reading.gpu_types import catalogue_names
 from traces.reading.limits import Room
 from traces.reading.parquet_tables import read_parquet
 from traces.reading.text import Table, read_bytes, read_table
-
-if TYPE_CHECKING:
-    import pandas as pd
-else:
-    pd = Late("pandas")
 
 HEADER = ("pod_id", "gpu_spec_public", "priority_class", "job_type_public", "model_type_public", "gpu_request",
           "duration_hours", "schedule_delay_sec")
