@@ -200,6 +200,11 @@ class ClusterSpec:
         return tuple(self.links.site(self.types[t], gpus, zone) for t, gpus, zone in kinds)
 
     @property
+    def zoned(self) -> bool:
+        """Whether there are several zones, so that bytes may leave one."""
+        return bool(self.links.sites.zones)
+
+    @property
     def num_nodes(self) -> int:
         return len(self.node_type)
 

@@ -205,6 +205,16 @@ PLANS = _schema(
     _field("memory_gib", _F8, "peak memory of a GPU of the stage (of several parts, of that which is fullest)", "GiB",
            within=(0.0, 1e9), null=True),
 )
+#: Columns that a table has besides where the cluster has several zones: without them the files are as they ever were.
+ZONED: dict[str, tuple[pa.Field, ...]] = {
+    "segments": (
+        _field("egress_usd_per_work", _F8, "what a unit of work costs for bytes that leave a zone: 0 within one; null: "
+               "unknown", "USD/work", within=_USD, null=True),
+        _field("egress_usd", _F8, "what the segment cost for them, also where work was lost: work_done × "
+               "egress_usd_per_work; null: unknown, never zero", "USD", within=(0.0, 1e20), null=True),
+    ),
+    "nodes": (_field("zone", _TEXT, "its zone; empty: it has no name"),),
+}
 FILES: dict[str, pa.Schema] = {
     "segments": SEGMENTS,
     "jobs": JOBS,
@@ -212,6 +222,19 @@ FILES: dict[str, pa.Schema] = {
     "decisions": DECISIONS,
     "plans": PLANS,
 }
+
+
+def with_zones(name: str, zoned: bool = True) -> pa.Schema:
+    """The schema of a table; `zoned`: of a cluster with several zones."""
+    schema = FILES[name]
+    for field in ZONED.get(name, ()) if zoned else ():
+        schema = schema.append(field)
+    return schema
+
+
+def zoned(name: str, table: pa.Table) -> bool:
+    """Whether a table has any column that only clusters with several zones have."""
+    return any(field.name in table.column_names for field in ZONED.get(name, ()))
 
 
 def in_json(value: Any) -> Any:
@@ -248,10 +271,11 @@ def markdown() -> str:
             "| column | type | unit | values | meaning |",
             "|---|---|---|---|---|",
         ]
-        for f in schema:
+        for f in with_zones(name):
+            only = "" if f in schema else "only with `[[links.zones]]`: "
             lines.append(
                 f"| `{f.name}` | {f.type} | {f.metadata[b'unit'].decode()} | {allowed(f)} "
-                f"| {f.metadata[b'meaning'].decode()} |"
+                f"| {only}{f.metadata[b'meaning'].decode()} |"
             )
     lines += ["", "## Runs that were killed"]
     for paragraph in (*(leftovers.__doc__ or "").split("\n\n")[1:], _EMPTY):
