@@ -90,7 +90,10 @@ def request(asked: Question) -> Request:
     schedules = named_list(asked.schedules, "--schedules")
     links, types, counts, sizes = _gpus(asked)
     performance, model = _performance(asked, links, schedules[0])
-    fleet = Fleet(performance, types, counts, sizes, _rented(asked, types, sizes))
+    rented = _rented(asked, types, sizes)
+    if asked.per == "node":
+        types = [gpu.in_nodes(n) for gpu, n in zip(types, rented, strict=True)]
+    fleet = Fleet(performance, types, counts, sizes, rented)
     _measured_on(asked, performance.graph(model) if asked.beside.layers else None, types)
     most = sum(fleet.counts) if asked.max_gpus is None else asked.max_gpus
     made = Request(performance, model, asked.batch, fleet, most, _space(asked, schedules), asked.seed, asked.seconds)
@@ -274,7 +277,7 @@ def _gpus(asked: Question) -> tuple[Any, list[GpuType], list[int], list[int]]:
         return spec.links, types, number, _sizes(asked, types, size)
     found = type_counts(asked.gpus or "")
     types = priced([gpu for gpu, _ in found], asked.prices or "on-demand")
-    return None, types, [n for _, n in found], _sizes(asked, types, [NODE_GPUS] * len(types))
+    return None, types, [n for _, n in found], _sizes(asked, types, [1 if gpu.sockets else NODE_GPUS for gpu in types])
 
 
 def _rented(asked: Question, types: list[GpuType], sizes: list[int]) -> list[int]:
