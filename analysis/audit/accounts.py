@@ -48,7 +48,7 @@ def egress_paid(facts: Facts) -> Finding:
     unless nothing was done.
     """
     run = facts.run
-    if not zoned("segments", run.tables["segments"]):
+    if not zoned(run.tables["segments"]):
         return Finding(0, "segments of clusters with zones")
     done, price, usd = (run.column("segments", name) for name in ("work_done", "egress_usd_per_work", "egress_usd"))
     names, held = run.tables["nodes"]["zone"].to_pylist(), run.held

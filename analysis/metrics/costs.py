@@ -90,7 +90,7 @@ def segment_egress_usd(run: Run) -> np.ndarray:
 
     It is paid whatever the GPUs cost, and is no part of the cost of a GPU type. 0 in runs without zones.
     """
-    if not zoned("segments", run.tables["segments"]):
+    if not zoned(run.tables["segments"]):
         return np.zeros(len(run.segment_job))
     return run.column("segments", "egress_usd")
 

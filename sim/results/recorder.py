@@ -186,7 +186,7 @@ class Recorder:
         held = dict(zip(times, of_times, strict=True))
         zoned = self._cluster.zoned
         return table_of(
-            schema.with_zones("segments", zoned),
+            schema.with_further("segments", ["egress_usd"] * zoned),
             {
                 "job_id": self._job_ids.take(column(row)),
                 "nodes": pa.ListArray.from_arrays(column(node_starts), column((pair % nodes).astype(np.int32))),

@@ -9,7 +9,7 @@ clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from textwrap import wrap
 from typing import Any
 
@@ -205,15 +205,19 @@ PLANS = _schema(
     _field("memory_gib", _F8, "peak memory of a GPU of the stage (of several parts, of that which is fullest)", "GiB",
            within=(0.0, 1e9), null=True),
 )
-#: Columns that a table has besides where the cluster has several zones: without them the files are as they ever were.
-ZONED: dict[str, tuple[pa.Field, ...]] = {
-    "segments": (
-        _field("egress_usd_per_work", _F8, "what a unit of work costs for bytes that leave a zone: 0 within one; null: "
-               "unknown", "USD/work", within=_USD, null=True),
+#: Columns that a table has besides where the cluster has what they tell of, each with those that come with it: without
+#: several zones, or machines of several GPU types, the files are as they ever were.
+FURTHER: dict[str, tuple[tuple[pa.Field, ...], ...]] = {
+    "segments": ((
+        _field("egress_usd_per_work", _F8, "where the cluster has several zones: what a unit of work costs for bytes "
+               "that leave one: 0 within one; null: unknown", "USD/work", within=_USD, null=True),
         _field("egress_usd", _F8, "what the segment cost for them, also where work was lost: work_done × "
                "egress_usd_per_work; null: unknown, never zero", "USD", within=(0.0, 1e20), null=True),
+    ),),
+    "nodes": (
+        (_field("zone", _TEXT, "where the cluster has several zones: its zone; empty: it has no name"),),
+        (_field("machine", _I4, "where machines hold several GPU types: that which its GPUs are in", within=_COUNT),),
     ),
-    "nodes": (_field("zone", _TEXT, "its zone; empty: it has no name"),),
 }
 FILES: dict[str, pa.Schema] = {
     "segments": SEGMENTS,
@@ -224,17 +228,19 @@ FILES: dict[str, pa.Schema] = {
 }
 
 
-def with_zones(name: str, zoned: bool = True) -> pa.Schema:
-    """The schema of a table; `zoned`: of a cluster with several zones."""
+def with_further(name: str, there: Collection[str]) -> pa.Schema:
+    """The schema of a table with those of `FURTHER` of which any column is there."""
     schema = FILES[name]
-    for field in ZONED.get(name, ()) if zoned else ():
-        schema = schema.append(field)
+    for group in FURTHER.get(name, ()):
+        if any(field.name in there for field in group):
+            for field in group:
+                schema = schema.append(field)
     return schema
 
 
-def zoned(name: str, table: pa.Table) -> bool:
-    """Whether a table has any column that only clusters with several zones have."""
-    return any(field.name in table.column_names for field in ZONED.get(name, ()))
+def zoned(segments: pa.Table) -> bool:
+    """Whether a table of segments tells what bytes that leave a zone cost."""
+    return "egress_usd" in segments.column_names
 
 
 def in_json(value: Any) -> Any:
@@ -271,11 +277,10 @@ def markdown() -> str:
             "| column | type | unit | values | meaning |",
             "|---|---|---|---|---|",
         ]
-        for f in with_zones(name):
-            only = "" if f in schema else "only with `[[links.zones]]`: "
+        for f in with_further(name, {field.name for group in FURTHER.get(name, ()) for field in group}):
             lines.append(
                 f"| `{f.name}` | {f.type} | {f.metadata[b'unit'].decode()} | {allowed(f)} "
-                f"| {only}{f.metadata[b'meaning'].decode()} |"
+                f"| {f.metadata[b'meaning'].decode()} |"
             )
     lines += ["", "## Runs that were killed"]
     for paragraph in (*(leftovers.__doc__ or "").split("\n\n")[1:], _EMPTY):

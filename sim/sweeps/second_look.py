@@ -171,7 +171,7 @@ def egress_of_model(facts: Facts, replay: Replay) -> Finding:
 
     Segments with plans or terms of their own are left to the second run, as rates are.
     """
-    if not zoned("segments", facts.run.tables["segments"]):
+    if not zoned(facts.run.tables["segments"]):
         return Finding(0, "segments of clusters with zones")
     price = facts.run.column("segments", "egress_usd_per_work")
     wide = _plain(facts) & (price != 0.0)  # within a zone: the audit's own law

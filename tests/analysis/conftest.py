@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.run import Run, load_run
-from sim.results.schema import FILES, SCHEMA_VERSION, with_zones
+from sim.results.schema import FILES, SCHEMA_VERSION, with_further
 
 
 class RunFiles:
@@ -172,8 +172,9 @@ class RunFiles:
         for n in self.nodes:
             counts[n["gpu_type"]] = counts.get(n["gpu_type"], 0) + n["gpus"]
         self.info.setdefault("cluster", {"name": "hand-made", "gpus_by_type": counts})
-        zoned = any("zone" in node for node in self.nodes)
-        return {name: pa.Table.from_pylist(getattr(self, name), schema=with_zones(name, zoned)) for name in FILES}
+        rows = {name: getattr(self, name) for name in FILES}
+        return {name: pa.Table.from_pylist(of, schema=with_further(name, {key for row in of for key in row}))
+                for name, of in rows.items()}
 
     def write(self) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from sim.cluster.clusterfiles import load_cluster
 from sim.cluster.plan import Stage
 from sim.engine.simulate import simulate
 from sim.performance import Performance
-from sim.results.schema import ZONED
+from sim.results.schema import FURTHER
 from sim.settings.config import EngineConfig, RunConfig
 from sim.sweeps.replay import Replay
 from sim.sweeps.second_look import look_again
@@ -163,8 +163,8 @@ def test_the_audit_names_what_does_not_add_up(tmp_path):
 
 def test_without_zones_tables_have_the_columns_that_they_always_had(tmp_path):
     result = run(jobs([(0, 100, 8)]), nodes(("V100", 2, 4)), "fifo")
-    for name, fields in ZONED.items():
-        assert not {field.name for field in fields} & set(result.tables[name].column_names)
+    for name, groups in FURTHER.items():
+        assert not {field.name for fields in groups for field in fields} & set(result.tables[name].column_names)
     result.write(tmp_path / "run")
     found = load_run(tmp_path / "run")
     assert measures(found)["cost_egress_usd"] == 0

@@ -307,7 +307,7 @@ def _fits_with(request: Request, t: int, count: int) -> bool:
     """Whether the same job fits where there are so many of one type, and all may be used."""
     fleet = request.fleet
     counts = [count if k == t else n for k, n in enumerate(fleet.counts)]
-    larger = Fleet(request.performance, fleet.types, counts, fleet.node_gpus, fleet.rented_gpus)
+    larger = Fleet(request.performance, fleet.types, counts, fleet.node_gpus, fleet.rented_gpus, fleet.machines)
     return _fits(replace(request, fleet=larger, max_gpus=sum(counts), _judged={}))
 
 
