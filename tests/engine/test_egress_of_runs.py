@@ -11,6 +11,7 @@ import pytest
 
 from analysis.audit import audit
 from analysis.compare.bill import Bill
+from analysis.figures.tradeoff import cost_bars
 from analysis.measuring_window import windowed
 from analysis.metrics import cost_egress_usd, cost_known_usd, cost_usd, measures
 from analysis.metrics.breakdown import per_job
@@ -91,6 +92,13 @@ def test_gradients_go_round_a_ring_that_leaves_each_zone_once(tmp_path):
     for total in (cost_usd(found), cost_known_usd(found), cost_usd(found, per="cluster"),
                   per_job(found)["cost_usd"].sum(), Bill().of_jobs(found)[0, 0], measures(found)["cost_usd"]):
         assert total == pytest.approx(held_h * 3.06 + iterations * of_work)
+
+
+def test_the_picture_of_costs_has_all_that_is_paid(tmp_path):
+    found = played(tmp_path, on(*range(8)))
+    (axes,) = cost_bars([found]).axes
+    assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(cost_usd(found))
+    assert "and of egress" in axes.get_xlabel()
 
 
 def test_a_pipeline_pays_for_activations_there_and_gradients_back(tmp_path):
