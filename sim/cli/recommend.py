@@ -105,6 +105,7 @@ def recommend(
       hetsim recommend --model resnet50 -b 256 --cluster mixed --objective front --out resnet50
       hetsim recommend --model gpt3-13b -b 64 --gpus A100-80:32 --tensor 1,2,4,8 --recompute maybe --zero 0,1
       hetsim recommend --model dlrm-1tb -b 4096 --gpus A100-80:8,V100:8 --optimizer sgd --blocking
+      hetsim recommend --model dlrm-1tb -b 4096 --gpus V100:4,CPU:2 --optimizer sgd --node-gpus V100:4
       hetsim recommend --graph model.onnx -b 32 --gpus V100:8,T4:8 --keep 4xV100
       hetsim recommend --model OPT-350 --layers layers.csv -b 256 --gpus A100:8,V100:16 --tensor 1,2,4
       hetsim recommend --model bert-large -b 64 --gpus T4:4,L4:4,A10:4 --iterations 50000 --uncertain auto

@@ -69,6 +69,8 @@ class JobBook:
         self._terms: dict[int, Agreed] = {}
         self.leases: dict[int, float] = {}
         """When the GPUs of running jobs fall back, where they were given for a time."""
+        self.egress: dict[int, float] = {}
+        """USD a unit of work of running jobs whose GPUs are in several zones; NaN: unknown."""
         self._vc: Any = view.jobs.vc
         self.vc_left: list[int] = view.vc_left.tolist()
         """What each virtual cluster may still take (milli-GPU): the truth, of which the view's array is a copy."""
@@ -266,6 +268,8 @@ class JobBook:
             self._terms.pop(row, None)
         if self.leases:
             self.leases.pop(row, None)
+        if self.egress:
+            self.egress.pop(row, None)
         view.served_s[row] = kept / self._reference[row]
         view.begin_s[row] = np.nan
         view.slot_n[row] = 0
@@ -287,6 +291,8 @@ class JobBook:
                 self._recorder.terms(agreed.batch_size, agreed.cap_w, until_s)
             elif not np.isnan(until_s):
                 self._recorder.terms(0, 0.0, until_s)
+        if row in self.egress:
+            self._recorder.egress(self.egress[row])
         if view.by_type_s is not None:
             view.by_type_s[row, np.unique(self._ledger.node_type[self._ledger.gpu_node[gpus]])] += now_s - begin
         self._held[row] += now_s - begin

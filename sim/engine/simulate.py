@@ -166,7 +166,7 @@ def simulate(
             "name": cluster.name,
             "gpus_by_type": counts,
             "nodes": cluster.num_nodes,
-            "links": asdict(cluster.links),
+            "links": schema.in_json(asdict(cluster.links)),  # an unknown price is no number
         },
         "work": {
             "mode": truth.mode, "unit": truth.unit, "rule": truth.rule,

@@ -43,6 +43,13 @@ def node_bytes_per_s(gpu: GpuType) -> float:
     return gpu.pcie_gbytes_per_s * 1e9 * PCIE_EFFICIENCY
 
 
+def joined(one: GpuType, other: GpuType) -> GpuType:
+    """The type whose links join GPUs of two types in a machine: unlike ones by PCIe alone, at the slower's rate."""
+    if one.name == other.name:
+        return one
+    return replace(min(one, other, key=lambda gpu: gpu.pcie_gbytes_per_s), nvlink_gbytes_per_s=0.0)
+
+
 def network_bytes_per_s(links: Links, racks: int) -> float:
     """Bandwidth of a node's network link, as reached; the slower of both levels where racks are crossed."""
     rate = (

@@ -27,7 +27,7 @@ def by_node(nodes: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class StageGpus:
-    """Where the GPUs of a stage are: for each, in order, the number of its node and of that node's rack.
+    """Where the GPUs of a stage are: for each, in order, the number of its node (or machine) and of that node's rack.
 
     Numbers need only tell nodes (and racks) apart within one job.
     """
@@ -94,9 +94,10 @@ def layout(gpus: np.ndarray, cluster: ClusterSpec) -> Places:
             allowed=f"an array of whole numbers from 0 to {cluster.num_gpus - 1}, each once",
         )  # fmt: skip
     nodes = cluster.gpu_node[gpus]
-    slots = () if cluster.links.alike else tuple((gpus - cluster.node_first[nodes]).tolist())
+    machines, numbers_there = cluster.machines(gpus)
+    slots = () if cluster.links.alike else tuple(numbers_there.tolist())
     sites = tuple(cluster.node_site[node] for node in nodes.tolist()) if cluster.node_site else ()
-    return _renumbered(nodes.tolist()), _renumbered(cluster.node_rack[nodes].tolist()), slots, sites
+    return _renumbered(machines.tolist()), _renumbered(cluster.node_rack[nodes].tolist()), slots, sites
 
 
 def _renumbered(labels: list[int]) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import combinations
 
 import numpy as np
 
@@ -49,6 +50,7 @@ from sim.performance.gpu_links import (
     gang_allreduce_s,
     gang_exposed_s,
     inside,
+    joined,
     network_bytes_per_s,
     stage_link,
 )
@@ -111,13 +113,19 @@ def tensor_sums(graph: OperatorGraph, samples: float, part: StageGpus, links: Li
 def slowest_inside(stage: StageGpus, links: Links) -> tuple[GpuType, str, int]:
     """GPU type, link class and tensor degree of the part that sums gradients slowest within a node.
 
-    Of several parts: of those that have two replicas on a node; where none has, none is used. A link of a part of
+    Of several parts: of those that have two replicas on a node, and of two that are in one machine; where there is
+    none, none is used. A link of a part of
     degree t carries finest / t slices at once.
     """
     if not stage.parts:
         return stage.gpu, stage_link(stage, links), stage.tensor
     found = [(part.gpu, stage_link(part, links), part.tensor) for part in stage.parts
              if by_node(part.nodes[:: part.tensor])[0] > 1]  # fmt: skip
+    for one, other in combinations(stage.parts, 2):
+        if not set(one.nodes).isdisjoint(other.nodes):
+            gpu = joined(one.gpu, other.gpu)
+            both = replace(one, gpu=gpu, nodes=one.nodes + other.nodes, slots=one.slots + other.slots)
+            found.append((gpu, stage_link(both, links), min(one.tensor, other.tensor)))
     return min(found or [(stage.gpu, "", stage.finest)], key=lambda one: inside(one[0], links, one[1])[0] * one[2])
 
 

@@ -61,7 +61,8 @@ class Work:
     @property
     def sums_told(self) -> bool:
         """Whether it is known how gradients are summed."""
-        return self.performance.exchange == "ring" and not self.performance.overlap and self.performance.links.alike
+        told = self.performance.exchange == "ring" and not self.performance.overlap and self.performance.links.alike
+        return told and not self.fleet.machines  # in which unlike types are not on two nodes
 
     def choices(self, m: int) -> list[Choice]:
         """All choices with m micro-batches."""

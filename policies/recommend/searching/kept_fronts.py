@@ -45,7 +45,7 @@ def kept_name(request: Request, methods: Sequence[str]) -> str:
         code_hash(), platform.python_version(), np.__version__, llvmlite.__version__, platform.machine(),
         llvmlite.binding.get_host_cpu_name(), request.model, _graph_digest(performance.graph(request.model)),
         request.batch_size, request.budget, request.space, request.seed, request.seconds, tuple(methods),
-        fleet.types, fleet.counts, fleet.node_gpus, fleet.rented_gpus,
+        fleet.types, fleet.counts, fleet.node_gpus, fleet.rented_gpus, fleet.machines,
         performance.links, performance.calibration, performance.optimizer, performance.schedule, performance.blocking,
         performance.overlap, performance.exchange, performance.context_gib,
     )  # fmt: skip

@@ -57,7 +57,8 @@ def nothing_fits(request: Request, catalogue: Sequence[GpuType] = ()) -> Recomme
     """The error that says why no plan runs: the plan that comes nearest, the memory that it needs and that is there.
 
     It gives neither a time nor a price, and advises only what makes a plan fit, each by itself: more of the GPUs, types
-    of the catalogue, recomputation, ZeRO, tensor parallelism, more micro-batches, a smaller batch.
+    of the catalogue (CPUs only where the request has some), recomputation, ZeRO, tensor parallelism, more
+    micro-batches, a smaller batch.
     """
     fleet, where = request.fleet, f"model {request.model!r}, batch {request.batch_size}, up to {request.budget} GPUs"
     if request.measured:
@@ -248,7 +249,9 @@ def remedies(request: Request, catalogue: Sequence[GpuType] = ()) -> Iterator[st
     space, fleet = request.space, request.fleet
     if (gpus := _more_gpus(request)) is not None:
         yield gpus
-    named = [gpu.name for gpu in catalogue if gpu.name not in fleet.names and _fits(_on(request, gpu, request.budget))]
+    # A CPU server holds nearly any model, and trains most of them absurdly slowly: only who asks for CPUs is told more.
+    others = [gpu for gpu in catalogue if not gpu.sockets or any(mine.sockets for mine in fleet.types)]
+    named = [gpu.name for gpu in others if gpu.name not in fleet.names and _fits(_on(request, gpu, request.budget))]
     if named:
         yield f"up to {request.budget} GPUs of {', '.join(named)}"
     if True not in space.recompute and _fits(replace(request, space=replace(space, recompute=(True,)))):
@@ -304,7 +307,7 @@ def _fits_with(request: Request, t: int, count: int) -> bool:
     """Whether the same job fits where there are so many of one type, and all may be used."""
     fleet = request.fleet
     counts = [count if k == t else n for k, n in enumerate(fleet.counts)]
-    larger = Fleet(request.performance, fleet.types, counts, fleet.node_gpus, fleet.rented_gpus)
+    larger = Fleet(request.performance, fleet.types, counts, fleet.node_gpus, fleet.rented_gpus, fleet.machines)
     return _fits(replace(request, fleet=larger, max_gpus=sum(counts), _judged={}))
 
 

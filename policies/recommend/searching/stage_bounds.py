@@ -189,8 +189,9 @@ class Chains:
         does not fill, by those of its GPUs.
         """
         fleet, links = self.work.fleet, self.work.performance.links
-        out = np.zeros(len(self.rows))
-        if not self.work.flush or not links.alike or links.sites:
+        # Not counted is nearly 0, not 0: times the bytes of a cut that there is none of, infinity, that is no number.
+        out = np.full(len(self.rows), np.finfo(float).tiny)
+        if not self.work.flush or not links.alike or links.sites or fleet.machines:
             return out
         scale = self.work.performance.value_bytes / VALUE_BYTES * self.work.request.batch_size / self.m
         far = network_bytes_per_s(links.fastest, 1)
