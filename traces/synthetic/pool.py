@@ -18,14 +18,16 @@ from traces.stretch import Crowd
 from traces.synthetic.generate import about, checked, in_order
 from traces.synthetic.month import further_seed, logs_needed, mark
 from traces.trace import Provenance, Trace
-from traces.words import coded
+from traces.words import Worded, coded
 
 
 class Packed:
     """A column in as few bytes as hold it: text as numbers of words, whole numbers as the smallest integers."""
 
-    def __init__(self, values: np.ndarray) -> None:
+    def __init__(self, values: np.ndarray | Worded) -> None:
         self._words: np.ndarray | None = None
+        if isinstance(values, Worded):
+            self._words, values = values.words, values.number
         self._dtype = values.dtype
         if values.dtype == object:
             values, self._words = coded(values)
