@@ -88,6 +88,23 @@ def _of_a_table(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return place[values], words.astype(values.dtype)
 
 
+def alike(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that are alike in each of some columns of whole numbers: the kind of each row, numbered in the order in
+    which kinds are first met, and the first row of each kind.
+
+    Examples
+    --------
+    >>> kind, first = alike(np.array([3, 3, 3, 0]), np.array([1, 2, 1, 1]))
+    >>> kind.tolist(), first.tolist()
+    ([0, 1, 0, 2], [0, 1, 3])
+    """
+    kind = np.zeros(len(columns[0]), dtype=np.int64)
+    for values in columns:
+        number, words = coded(values)
+        kind, _ = coded(kind * len(words) + number)
+    return kind, np.unique(kind, return_index=True)[1]
+
+
 def among(values: np.ndarray, words: Collection[Any]) -> np.ndarray:
     """bool [rows]: whether each value is one of some words."""
     known = frozenset(words)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces.late import Late, unseen
-from traces.words import Worded, again, among, coded
+from traces.words import Worded, again, alike, among, coded
 
 TEXTS = st.lists(st.sampled_from(("", "a", "b", "B", "ä")), max_size=12).map(
     lambda texts: np.array(texts, dtype=object))
@@ -48,6 +48,13 @@ def test_rows_that_come_again_are_those_of_pandas(rows):
     columns = [np.array([row[i] for row in rows], dtype=kind) for i, kind in enumerate((np.int64, np.float64, object))]
     wanted = pd.DataFrame(dict(enumerate(columns))).duplicated().tolist()
     assert again(*columns).tolist() == wanted
+
+
+@given(st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 3)), min_size=1, max_size=14))
+def test_rows_are_alike_that_are_equal_in_all_columns(rows):
+    kind, first = alike(*np.array(rows).T)
+    assert [rows[row] for row in first[kind].tolist()] == rows
+    assert first.tolist() == sorted({rows.index(row) for row in rows})
 
 
 def test_what_is_hidden_can_be_imported_afterwards_and_what_is_there_stays(monkeypatch):
