@@ -17,7 +17,7 @@ SHOWN = 12
 LEAST_SAID = 0.0005
 """Part of a saving that rounds to 0.1 %."""
 PARTS = {
-    "compute_s": "computation", "tensor_s": "  of it sums of tensor parallelism", "bubble_s": "bubble (waiting)",
+    "compute_s": "computation", "tensor_s": "", "bubble_s": "bubble (waiting)",
     "transfer_s": "transfers between stages", "allreduce_s": "all-reduce of gradients", "update_s": "optimizer step",
 }
 
@@ -130,8 +130,9 @@ def beside_table(answer: Mapping[str, Any]) -> Table:
 
     row("stages", "layout", lambda value: cell(_short(value)))
     row("iteration", "iteration_s", time)
-    sharded = any(s.get("sharded", False) for s in answer["plan"]["stages"])
-    for key, name in (PARTS | ({"tensor_s": inner_words(False, True)} if sharded else {})).items():
+    stages = [stage for plan in both for stage in plan["stages"]]
+    inner = inner_words(any(ways > 1 for s in stages for ways in _degrees(s)), any(s.get("sharded") for s in stages))
+    for key, name in (PARTS | {"tensor_s": inner}).items():
         if any(plan[key] > 0 for plan in both):
             row(f"  {name}", key, time)
     row("samples a second", "samples_per_s", lambda value: f"{value:,.1f}")

@@ -356,4 +356,4 @@ class GraphBuilder:
         for array in columns.values():
             array.flags.writeable = False
         return OperatorGraph(self.name, self.sample, names, kinds, inputs, **columns, profile=profile, heads=self.heads,
-                             tied=tuple(self.tied))  # fmt: skip
+                             tied=tuple(self.tied), among=1)  # fmt: skip
