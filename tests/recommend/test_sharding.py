@@ -16,6 +16,7 @@ from policies.recommend.request.ground import Ground
 from policies.recommend.request.request import Request, Space
 from policies.recommend.searching.all_moves import moves_for
 from policies.recommend.searching.bounds import lower_bound
+from policies.recommend.searching.cheapest_type import SAFETY, cheapest_type
 from policies.recommend.searching.gather import gather
 from policies.recommend.searching.nofit import leanest, nothing_fits
 from policies.recommend.searching.plain import full
@@ -82,7 +83,7 @@ def test_the_best_of_all_plans_is_found_and_none_is_below_the_bounds(model, batc
     ends = np.unique(np.linspace(0, len(MIXED.graph(model)), 6).astype(int)).tolist()
     plans = list(every_way(asked, ends))
     mine = replace(asked, _judged={}, _shared={})
-    found, bound = gather(mine, evaluations=800), lower_bound(mine)
+    found, bound, proof = gather(mine, evaluations=800), lower_bound(mine), cheapest_type(mine)
     if not plans:
         assert not found
         return
@@ -91,6 +92,7 @@ def test_the_best_of_all_plans_is_found_and_none_is_below_the_bounds(model, batc
     assert min(r.usd_per_iteration for r in found) <= min(r.usd_per_iteration for r in plans) * 1.005
     for r in (*plans, *found):
         assert bound.iteration_s <= r.iteration_s and bound.usd_per_iteration <= r.usd_per_iteration
+        assert proof is None or proof.usd_per_iteration <= r.usd_per_iteration * (1 + SAFETY)
 
 
 @settings(max_examples=15, deadline=None)

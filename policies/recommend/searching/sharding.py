@@ -47,8 +47,8 @@ def tidied(move: Move) -> Move:
 
     def tidy(plan: Plan, ground: Ground, rng: np.random.Generator) -> Plan | None:
         moved = move(plan, ground, rng)
-        if moved is None:
-            return None
+        if moved is None or not ground.shards:
+            return moved
         if False not in ground.space.sharded:
             return all_of(moved, ground)
         stages = tuple(
