@@ -60,6 +60,8 @@ def recommend(
     blocking: BlockingOption = False,
     blocking_both: BlockingBothOption = False,
     mixed: Annotated[bool, typer.Option("--mixed/--no-mixed", help="Several GPU types in one stage.")] = True,
+    sharded: Annotated[str, typer.Option(
+        help="Divide embedding tables and experts among a stage's replicas: never, maybe or always.")] = "maybe",
     prices: Annotated[str | None, typer.Option(
         metavar="on-demand, spot or FILE.toml", help="Prices of the catalogue by kind, or your own.  "
         "[on-demand, or the cluster's]")] = None,
@@ -106,6 +108,7 @@ def recommend(
       hetsim recommend --model gpt3-13b -b 64 --gpus A100-80:32 --tensor 1,2,4,8 --recompute maybe --zero 0,1
       hetsim recommend --model dlrm-1tb -b 4096 --gpus A100-80:8,V100:8 --optimizer sgd --blocking
       hetsim recommend --model dlrm-1tb -b 4096 --gpus V100:4,CPU:2 --optimizer sgd --node-gpus V100:4
+      hetsim recommend --model dlrm-1tb -b 32768 --gpus V100:16,A100:8 --optimizer sgd --sharded always
       hetsim recommend --graph model.onnx -b 32 --gpus V100:8,T4:8 --keep 4xV100
       hetsim recommend --model OPT-350 --layers layers.csv -b 256 --gpus A100:8,V100:16 --tensor 1,2,4
       hetsim recommend --model bert-large -b 64 --gpus T4:4,L4:4,A10:4 --iterations 50000 --uncertain auto
@@ -119,8 +122,9 @@ def recommend(
         return
     asked = Question(
         graphs.sized(model, tokens), graph, batch, gpus, cluster, node_gpus, max_gpus, objective, within, budget,
-        iterations, keep, methods, tensor, micro_batches, schedules, recompute, zero, mixed, prices, per, seconds,
-        evaluations, seed, calibration, optimizer, overhead_gib, measured, "both" if blocking_both else blocking,
+        iterations, keep, methods, tensor, micro_batches, schedules, recompute, zero, mixed, sharded, prices, per,
+        seconds, evaluations, seed, calibration, optimizer, overhead_gib, measured,
+        "both" if blocking_both else blocking,
         graphs.Beside(profiled_on, profiled_samples, dim, batch_axis, layers, layers_from),
     )
     doubt = uncertainty.check(uncertain, profile, runs, asked)

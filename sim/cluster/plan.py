@@ -41,6 +41,8 @@ class Stage:
     parts: tuple[Part, ...] = ()
     """Replicas of several types, in the order of the placement: `gpus` is their sum, `gpu_type` and `tensor` the first
     one's."""
+    sharded: bool = False
+    """Embedding tables and experts are divided among the replicas (of one type, one GPU each), not repeated."""
 
     @property
     def all_parts(self) -> tuple[Part, ...]:

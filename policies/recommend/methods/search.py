@@ -37,6 +37,7 @@ from policies.recommend.searching.bounds import Bound, lower_bound
 from policies.recommend.searching.budget import Budget, Ended
 from policies.recommend.searching.move import Move
 from policies.recommend.searching.moves_cuts import balance
+from policies.recommend.searching.sharding import with_shards
 from policies.recommend.searching.two_stages import two_stages
 from sim.api import Plan, Stage
 
@@ -143,7 +144,7 @@ class Search:
         self.front: list[Recommendation] = []
         self.fruitless = 0
         self.steps = 0
-        for r in request.judged(plan for plan in starts if self.ground.allows(plan)):
+        for r in request.judged(plan for plan in with_shards(starts, self.ground) if self.ground.allows(plan)):
             self.keep(r)
         # Without prices there is no front, and nothing but time to go by.
         self.walkers = [

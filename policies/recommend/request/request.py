@@ -43,6 +43,7 @@ class Space:
     mixed : several GPU types in one stage, with an uneven split of the batch.
     orders : stages that are consecutive in another topological order than the graph's.
     single_type : one GPU type for the whole job.
+    sharded : whether stages may, or must, divide tables and experts among their replicas, where they have such.
     """
 
     micro_batches: tuple[int, ...] = MICRO_BATCHES
@@ -53,12 +54,13 @@ class Space:
     mixed: bool = False
     orders: bool = False
     single_type: bool = False
+    sharded: tuple[bool, ...] = (False,)
 
     def __post_init__(self) -> None:
         whole("micro-batches", self.micro_batches, 1)
         whole("GPUs of tensor parallelism", self.tensor, 1)
         whole("stages of ZeRO", self.zero, 0, 3)
-        for name in ("micro_batches", "schedules", "tensor", "recompute", "zero"):
+        for name in ("micro_batches", "schedules", "tensor", "recompute", "zero", "sharded"):
             if not getattr(self, name):
                 raise RecommendError("a space without plans", where=name, got="()", allowed="one choice at least")
         if strange := set(self.schedules) - set(PLANNED):

@@ -13,6 +13,7 @@ from policies.recommend.request.ground import Ground
 from policies.recommend.request.request import Recommendation, Request
 from policies.recommend.searching.budget import Budget, Ended
 from policies.recommend.searching.nofit import leanest
+from policies.recommend.searching.sharding import with_shards
 from policies.recommend.searching.two_stages import two_stages
 from sim.api import Plan
 
@@ -83,8 +84,7 @@ def _named(request: Request, name: str, found: list[Recommendation]) -> list[Rec
 def proposed(request: Request, name: str, ground: Ground | None = None) -> Iterator[Plan]:
     """The plans of one method that the request's space and GPUs allow."""
     ground = ground or Ground(request)
-    for plan in method(name).propose(request):
-        as_wanted = _in_space(plan, request)
+    for as_wanted in with_shards((_in_space(plan, request) for plan in method(name).propose(request)), ground):
         if _allowed(as_wanted, ground):
             yield as_wanted
 
