@@ -80,8 +80,8 @@ def serves(request: Request) -> bool:
 
 
 def proves(request: Request) -> str:
-    """What no plan of its kind beats, in words; '': nothing."""
-    if not serves(request):
+    """What no plan of its kind beats, in words; '': nothing, or it was not asked."""
+    if not serves(request) or not request.has(_what(request)):
         return ""
     gap, form = _found(request)[1], "(m - 1) x slowest + sum of stages"
     operators = len(request.performance.graph(request.model))
@@ -92,8 +92,11 @@ def proves(request: Request) -> str:
 
 def _found(request: Request) -> tuple[list[Plan], float]:
     """Plans in their order, and how much less another one may take by the form (0.01: 1 %)."""
-    what = "chain", request.budget, request.space
-    return request.once(what, lambda: _all_plans(request))
+    return request.once(_what(request), lambda: _all_plans(request))
+
+
+def _what(request: Request) -> tuple:
+    return "chain", request.budget, request.space
 
 
 def _all_plans(request: Request) -> tuple[list[Plan], float]:
