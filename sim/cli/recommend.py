@@ -167,12 +167,13 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
     from policies.recommend.searching.blind import blind_plans
     from policies.recommend.searching.bounds import lower_bound
     from policies.recommend.searching.cheapest_type import cheapest_type
-    from policies.recommend.searching.gather import gathered
+    from policies.recommend.searching.gather import gathered, usual_methods
     from policies.recommend.searching.nofit import nothing_fits
     from sim.hardware.gputypes import catalogue
 
     began = time.perf_counter()
-    limits, methods = recommendinput.limits(asked), recommendinput.methods(asked)
+    limits = recommendinput.limits(asked)
+    methods = recommendinput.methods(asked) if asked.methods else usual_methods(request)
     with console.counting("steps") as update:
         pool, ended = gathered(request, methods, asked.evaluations, update)
         kept = _kept(asked, request, methods)
@@ -196,7 +197,8 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
         "front": [report.plan_row(request, r, asked.iterations) for r in front],
         "search": None if ended is None else {
             "ended": ended.reason, "early": ended.early, "plans_judged": ended.evaluations},
-        "methods": list(methods), "plans_judged": request.evaluations, "wall_s": time.perf_counter() - began,
+        "methods": list(methods), "proves": _proves(request, methods), "plans_judged": request.evaluations,
+        "wall_s": time.perf_counter() - began,
     }
     on_front = {id(r) for r in front}
     rows = [
@@ -205,6 +207,17 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
         for r in by_counts(pool)
     ]
     return answer, rows
+
+
+def _proves(request: Request, methods: tuple[str, ...]) -> list[dict[str, str]]:
+    """What the methods prove, each with the first that does."""
+    from policies.recommend.methods import proves
+
+    said: dict[str, str] = {}
+    for name in methods:
+        if not request.measured and (text := proves(name, request)):
+            said.setdefault(text, name)
+    return [{"method": name, "text": text} for text, name in said.items()]
 
 
 def _write(out: Path, answer: dict[str, Any], rows: list[dict[str, Any]]) -> None:

@@ -212,7 +212,8 @@ def _effort(answer: Mapping[str, Any]) -> str:
     effort += f"{answer['plans_judged']:,} plans judged in {answer['wall_s']:.1f} s by {', '.join(answer['methods'])}"
     ended = [f"the search ended {'before its time' if search['early'] else ''}: {search['ended']}".replace(" :", ":")
              ] if search else []
-    return "\n".join(["; ".join(gaps)] * bool(gaps) + [effort, *ended])
+    proven = [f"{one['method']}: {one['text']}" for one in answer["proves"]]
+    return "\n".join(["; ".join(gaps)] * bool(gaps) + [effort, *ended, *proven])
 
 
 def methods_table() -> Table:
@@ -223,7 +224,7 @@ def methods_table() -> Table:
     table = new_table("method", "what it does", title="Methods of hetsim recommend (--methods A,B)")
     for name in method_names():
         table.add_row(name, cell(about(name)))
-    table.caption = f"Default: {','.join(METHODS)}."
+    table.caption = f"Default: {','.join(METHODS)}, and chain where the GPU counts fit a table."
     return table
 
 

@@ -147,6 +147,13 @@ class Request:
         """Whether the model is known by measured rates only: it has no operators, so no stages."""
         return self.performance.undivided(self.model)
 
+    def _key(self, what: tuple) -> tuple:
+        return (self.performance, self.fleet, self.model, self.batch_size, *what)
+
+    def has(self, what: tuple) -> bool:
+        """Whether `once` has worked it out."""
+        return self._key(what) in self._shared
+
     def once(self, what: tuple, make: Callable[[], T]) -> T:
         """What `make` gives, worked out once for all requests for the same job on the same fleet that share it.
 
@@ -154,7 +161,7 @@ class Request:
         ----------
         what : all else that it depends on.
         """
-        key = (self.performance, self.fleet, self.model, self.batch_size, *what)
+        key = self._key(what)
         if key not in self._shared:
             self._shared[key] = make()
         return cast(T, self._shared[key])
