@@ -42,6 +42,7 @@ from itertools import product
 
 import numpy as np
 
+from policies.recommend.request.pace import measured
 from policies.recommend.request.request import Request
 from policies.recommend.searching.blocks import Blocks
 from policies.recommend.searching.choices import Choice, Work
@@ -161,7 +162,7 @@ class Chains:
         scale = 0.0 if max(work.space.recompute) else work.performance.value_bytes / VALUE_BYTES / GIB
         for ways, graph in work.graphs.items():
             r = gpus // ways
-            if gpus % ways or r > self.micro * (1 + ROUNDING):
+            if gpus % ways or r > self.micro * (1 + ROUNDING) or not measured(graph, self.fleet.types[t]):
                 continue
             x = largest_share(self.micro / r)
             forward, backward = work.times_s(t, ways, x)
@@ -183,7 +184,8 @@ class Chains:
         nodes = sum(-(-n // fleet.node_gpus[t]) for t, n in parts)
         far = network_bytes_per_s(work.performance.links.fastest, 1)
         for degrees in product(work.graphs, repeat=2):
-            if any(n % ways for (_, n), ways in zip(parts, degrees, strict=True)):
+            if any(n % ways or not measured(work.graphs[ways], fleet.types[t])
+                   for (t, n), ways in zip(parts, degrees, strict=True)):  # fmt: skip
                 continue
             (a, b), r = [n // ways for (_, n), ways in zip(parts, degrees, strict=True)], 0
             if (r := a + b) > self.micro * (1 + ROUNDING):
