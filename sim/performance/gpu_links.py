@@ -17,8 +17,7 @@ import numpy as np
 from sim.cluster.spec import Links
 from sim.hardware.gputypes import GpuType
 from sim.hardware.linkclasses import LinkClass, link_class, link_names
-from sim.kernels.collectives import all_to_all_s, allreduce_lines, allreduce_s, tree_allreduce_s
-from sim.kernels.overlap import exposed_allreduce_s
+from sim.kernels.collectives import all_to_all_s, allreduce_lines, allreduce_s, exposed_allreduce_s, tree_allreduce_s
 from sim.performance.graph import PerformanceError
 from sim.performance.stage_sites import StageGpus
 from traces.errors import did_you_mean
