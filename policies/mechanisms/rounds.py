@@ -52,7 +52,7 @@ class Rounds(Placing):
     )
     solve_every_s: float = param(
         0.0, unit="s", low=0, help="shares are found anew once a job has come or gone and so much time has passed "
-        "since the last time, or nothing runs; 0: at the begin of each round"
+        "since the last time, or nothing runs; 0: at the begin of each round (accounting = integrals)"
     )
     spare: str = param(
         "idle",
