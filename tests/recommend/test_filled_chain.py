@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from functools import cache
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from policies.recommend.algorithms.filled_fleet import FilledTable
 from policies.recommend.algorithms.long_chain import Chain, Partition, chain_of
 from policies.recommend.request.recommend_error import RecommendError
-from tests.recommend.test_chain import listed
+from tests.recommend.test_chain import instance
 
 MICRO_BATCHES = (1, 2, 3, 8, 32)
 
@@ -21,6 +22,21 @@ def filled_s(chain: Chain, stages: tuple[tuple[int, int, int], ...], m: int) -> 
     times = [chain.stage_s(*stage) for stage in stages]
     borders = [float(chain.border_s[b[0], chain.group[a[2]], chain.group[b[2]]]) for a, b in pairwise(stages)]
     return (m - 1) * max(times + borders) + sum(times) + 2 * sum(borders)
+
+
+@cache
+def listed(seed: int) -> tuple[Chain, list[Partition]]:
+    """A random chain, and each partition of it that memory allows, straight from the definition."""
+    chain, found = instance(seed), []
+    n, last_layer = chain.time_s.shape[1] - 1, chain.reach.shape[0] - 1
+    for cuts in (c for size in range(n) for c in combinations(range(1, n), size)):
+        spans = list(zip((0, *cuts), (*cuts, n), strict=True))
+        for choice in product(range(chain.time_s.shape[0]), repeat=len(spans)):
+            from_end = reversed(range(len(spans)))
+            if all(j <= chain.reach[min(f, last_layer), o, i]
+                   for (i, j), o, f in zip(spans, choice, from_end, strict=True)):  # fmt: skip
+                found.append(chain.partition([(i, j - 1, o) for (i, j), o in zip(spans, choice, strict=True)]))
+    return chain, found
 
 
 def rows_of(chain: Chain, partition: Partition, m: int) -> float:
