@@ -63,6 +63,9 @@ class Gavel(Rounds):
         "las", choices=("las", "ftf", "makespan", "fifo", "throughput", "cost", "cost-slo", "hierarchical"),
         help="what shares are best by: see the policy's description")
     aware: bool = param(True, help="knows how fast each job is on each GPU type; false: takes all types as equal")
+    blind: str = param(
+        "able", choices=("able", "all"), help="where not aware: the types on which a job runs count (able), or all, as "
+        "in Gavel's simulator, so that time that it deserves on the others is lost")
     water_filling: bool = param(
         False, help="las: raise those who can still rise when the slowest cannot, and so on")
     within: str = param(
@@ -210,6 +213,8 @@ class Gavel(Rounds):
             self._counts["jobs of unknown speed, taken as equally fast on all their types"] = int(unknown.sum())
         runs = allowed & ((believed > 0) | unknown[:, None])
         speed = believed if self.aware else np.ones_like(believed)
+        if not self.aware and self.blind == "all":
+            runs[runs.any(axis=1)] = True
         return np.where(runs, np.where(unknown[:, None], 1.0, speed), 0.0), unknown
 
     def _weights_of_tenants(self, names: tuple[str, ...]) -> np.ndarray:
