@@ -71,8 +71,8 @@ def makespan(speed: np.ndarray, gpus: np.ndarray, age_s: np.ndarray, left: np.nd
 def finish(speed: np.ndarray, gpus: np.ndarray, age_s: np.ndarray, left: np.ndarray, centre: bool = False) -> None:
     demand, first, _ = grouped(speed, gpus, GPUS, age_s, left)
     part = demand.rate(demand.equal())
-    # Half of the time at its own part, so that some are ahead of it and some behind.
-    fairest_finish(demand, age_s[first], left[first], age_s[first] / 2 + left[first] / part, centre=centre)
+    # What is done would have taken a part of its own as long as it took: all compete for what is left.
+    fairest_finish(demand, age_s[first], left[first], age_s[first] + left[first] / part, centre=centre)
 
 
 def finish_centre(*given: np.ndarray) -> None:
