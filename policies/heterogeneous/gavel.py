@@ -112,12 +112,11 @@ class Gavel(Rounds):
         return self._counts
 
     def decide(self, view: View) -> Decision:
-        decision = super().decide(view)
-        turned = {row for row, _ in decision.reject}
-        lost = [row for row in view.queued.tolist() if self._nowhere[row]] if self._nowhere.any() else []
-        decision.reject += [(row, "no GPU type that it may use is believed to run it") for row in lost
-                            if row not in turned]
-        return decision
+        if self._nowhere.any():
+            lost = [row for row in view.queued.tolist() if self._nowhere[row]]
+            if lost:  # before they can be given what nobody deserves; the policy is asked again at this instant
+                return Decision(reject=[(row, "no GPU type that it may use is believed to run it") for row in lost])
+        return super().decide(view)
 
     def allocation(self, view: View, rows: np.ndarray) -> np.ndarray:
         there = np.maximum(view.scratch(view.running).type_milli(), 0) / 1000.0
