@@ -13,18 +13,19 @@ import numpy as np
 from policies.estimate.time_left import NO_TYPE, TimeLeft
 from policies.matching.machines import Machines
 from policies.mechanisms.placing import Placing, nothing_to_do
-from sim.api import Decision, Placement, Scratch, View
+from sim.api import Decision, Gang, Placement, Scratch, View
 
 WHOLE = 1000
 """milli-GPU of a GPU."""
 
 
 class Entry(NamedTuple):
-    """What a plan says of one job: its row, on which type, in how many s it begins."""
+    """What a plan says of one job: its row, on which type, in how many s it begins, on how many slots (0: its own)."""
 
     row: int
     on: int
     start_s: float
+    slots: int = 0
 
 
 @dataclass
@@ -68,18 +69,24 @@ class Planned(Placing):
         decision.reject += [(row, NO_TYPE) for row in waiting[self._left_s.nowhere[waiting]].tolist()]
         scratch = view.scratch()
         machines = self._machines(view, scratch)
-        time_s = self._left_s.of(view, waiting)
-        there = np.array([len(free) for free in machines.free_s])
-        time_s[self._width[waiting][:, None] > there] = np.inf
-        able = np.isfinite(time_s).any(axis=1) & (self._demand[waiting] <= scratch.vc_left[view.jobs.vc[waiting]])
-        rows, time_s = waiting[able], time_s[able]
+        rows, time_s = self._able(view, scratch, waiting, machines)
         planned = set()
-        for row, on, start_s in self.plan(view, rows, time_s, machines) if rows.size else ():
-            planned.add(row)
-            if start_s == 0:
-                self._start(decision, scratch, row, on)
+        for entry in self.plan(view, rows, time_s, machines) if rows.size else ():
+            planned.add(entry.row)
+            if entry.start_s == 0:
+                self._start(decision, scratch, entry)
         self._lend(decision, scratch, rows, time_s, machines, planned)
         return self.never_fits(view, decision)
+
+    def _able(
+        self, view: View, scratch: Scratch, rows: np.ndarray, machines: Machines
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Those of the jobs that some type can hold and their quota lets in, and their time left on each type."""
+        time_s = self._left_s.of(view, rows)
+        there = np.array([len(free) for free in machines.free_s])
+        time_s[self._width[rows][:, None] > there] = np.inf
+        able = np.isfinite(time_s).any(axis=1) & (self._demand[rows] <= scratch.vc_left[view.jobs.vc[rows]])
+        return rows[able], time_s[able]
 
     def _machines(self, view: View, scratch: Scratch) -> Machines:
         """GPUs of each type, free ones and those whose jobs are believed to end."""
@@ -88,13 +95,17 @@ class Planned(Placing):
             left_s = self._left_s.of(view, view.running)
             for row, by_type in zip(view.running.tolist(), left_s.tolist(), strict=True):
                 on = int(view.cluster.gpu_type[view.gpus_of(row)[0]])
-                free_s[on] += [by_type[on]] * int(self._width[row])
+                free_s[on] += [by_type[on]] * -(-int(view.slot_n[row]) * int(view.jobs.gpu_milli[row]) // WHOLE)
         return Machines(free_s)
 
-    def _start(self, decision: Decision, scratch: Scratch, row: int, on: int) -> None:
-        gpus = scratch.place(scratch.gang(row)._replace(types=1 << on), self.placement)
+    def _start(self, decision: Decision, scratch: Scratch, entry: Entry) -> None:
+        gpus = scratch.place(self._gang(scratch, entry), self.placement)
         if gpus is not None:
-            decision.start.append((row, Placement(gpus)))
+            decision.start.append((entry.row, Placement(gpus)))
+
+    def _gang(self, scratch: Scratch, entry: Entry) -> Gang:
+        gang = scratch.gang(entry.row)._replace(types=1 << entry.on)
+        return gang._replace(num_gpus=entry.slots) if entry.slots else gang
 
     def _lend(
         self, decision: Decision, scratch: Scratch, rows: np.ndarray, time_s: np.ndarray, machines: Machines,
@@ -110,4 +121,4 @@ class Planned(Placing):
             if not on[i, t] < np.inf:
                 break
             if int(rows[i]) not in planned:
-                self._start(decision, scratch, int(rows[i]), t)
+                self._start(decision, scratch, Entry(int(rows[i]), t, 0.0))
