@@ -11,7 +11,7 @@ from sim.api import View
 LEAST_S = 1.0
 """A job that goes on beyond its believed run time has so much left, in s on its fastest type."""
 UNKNOWN_SPEED = "jobs of unknown speed, taken as equally fast on all their types"
-UNKNOWN_TIME = "jobs of unknown run time, taken as as long as the mean of those there"
+UNKNOWN_TIME = "jobs of unknown run time, counted as the mean of those there"
 NO_TYPE = "no GPU type that it may use is believed to run it"
 """Reason of a rejection."""
 

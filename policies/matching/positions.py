@@ -38,7 +38,7 @@ def matched(time_s: np.ndarray, kind: np.ndarray, ready_s: np.ndarray) -> tuple[
     if not runs.size:
         return machine, position
     cost = cost[runs]
-    most = np.full(machines, min(runs.size, runs.size * 5 // (4 * machines) + 2))
+    most = np.full(machines, min(runs.size, runs.size * 3 // (2 * machines) + 2))
     while True:
         k, on = np.nonzero(np.arange(1, most.max() + 1)[:, None] <= most)
         k += 1

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from policies.matching.positions import matched, turns
 from sim.engine.simulate import RunResult
-from tests.helpers import jobs, nodes, run, segments
+from tests.helpers import by_job, jobs, nodes, run, segments
 from tests.policies.test_gavel_rounds import TO_HORIZON, replay_of, same_ends
 
 ONE = nodes(("V100", 1, 1))
@@ -129,3 +129,14 @@ def test_in_gavels_rounds_jobs_end_when_theirs_do(
 ) -> None:
     replay = replay_of(name, oracle_dir / "gavel", data_dir, horizon_s, "allox", **AS_IN_ROUNDS)
     same_ends(replay.play(), oracle_dir / "gavel", name, horizon_s)
+
+
+@pytest.mark.parametrize("policy", ["allox", "hydra", "hare"])
+def test_an_unknown_run_time_is_the_mean_of_the_known_and_counted(policy: str) -> None:
+    """Job 1, of unknown time, counts as (100 + 20) / 2 while both wait: it lets job 3 go first."""
+    trace = jobs([(0, 50, 1), (1, 10, 1), (1, 100, 1), (1, 20, 1)])
+    believed = np.array([50.0, np.nan, 100.0, 20.0])
+    result = run(trace, ONE, policy, estimate_s=believed)
+    starts = by_job(result)["first_start_s"]
+    assert starts["3"] < starts["1"] < np.inf
+    assert result.info["policy_counts"] == {"jobs of unknown run time, counted as the mean of those there": 1}
