@@ -25,11 +25,11 @@ class AlloX(Rounds):
 
         k p_ij + r_j + age_i,  p_ij = believed work left / believed work a second there, in s
 
-    (Le, Sun, Chowdhury, Liu: AlloX, EuroSys'20, section 3.1: on each GPU a job counts as often as there are jobs from
+    (Le, Sun, Chowdhury, Liu: AlloX, EuroSys'20: on each GPU a job counts as often as there are jobs from
     it on, so the least cost is the least sum of completion times). A job's age is the same wherever it goes: it
     chooses nothing. Who runs goes on where it is; with `preempts` all jobs are matched anew at the begin of a round.
     For fairness only a part `alpha` of the waiting jobs is matched, those least served, and as many at least as GPUs
-    are free (section 3.3).
+    are free.
 
     Must know: run times (unknown: the mean of those known) and speeds (unknown: equally fast on all its types; both
     are counted in run.json). A job that no type is believed to run is rejected.
