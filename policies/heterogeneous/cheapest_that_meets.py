@@ -35,19 +35,20 @@ class CheapestThatMeets(Planned):
     def plan(self, view: View, rows: np.ndarray, run_s: np.ndarray) -> Iterator[tuple[int, int]]:
         ready = [Ready(releases) for releases in self.releases(view)]
         milli, deadline_s = self.need(view, rows).tolist(), view.jobs.deadline_s[rows]
-        types = np.arange(len(ready))
-        for i, row in enumerate(rows.tolist()):
-            ends_s = np.array([float(there.start_s(milli[i])) for there in ready]) + run_s[i]
-            if not (ends_s < np.inf).any():
+        latest_s = np.where(np.isnan(deadline_s), np.inf, deadline_s).tolist()
+        # The price of a GPU is the same for all widths of a job. A job of no time costs nothing at any price.
+        with np.errstate(invalid="ignore"):
+            usd = np.nan_to_num(self._usd_per_s * run_s, nan=0.0, posinf=np.inf).tolist()
+        for i, (row, times_s) in enumerate(zip(rows.tolist(), run_s.tolist(), strict=True)):
+            ends_s = [there.start_s(milli[i]) + time_s for there, time_s in zip(ready, times_s, strict=True)]
+            usable = [t for t, end_s in enumerate(ends_s) if end_s < np.inf]
+            if not usable:
                 continue
-            # The price of a GPU is the same for all widths of a job. A job of no time costs nothing at any price.
-            with np.errstate(invalid="ignore"):
-                usd = np.nan_to_num(self._usd_per_s * run_s[i], nan=0.0, posinf=np.inf)
-            meets = ends_s <= (np.inf if np.isnan(deadline_s[i]) else deadline_s[i])
-            if not meets.any():
+            meets = [t for t in usable if ends_s[t] <= latest_s[i]]
+            if meets:
+                t = min(meets, key=lambda t: (usd[i][t], ends_s[t], t))
+            else:
                 self._late[row] = True
-                usd = np.zeros(types.size)
-            usable = (ends_s < np.inf) & (meets | ~meets.any())
-            t = int(np.lexsort((types, ends_s, usd, ~usable))[0])
-            ready[t].take(milli[i], float(run_s[i, t]))
+                t = min(usable, key=ends_s.__getitem__)
+            ready[t].take(milli[i], times_s[t])
             yield row, t

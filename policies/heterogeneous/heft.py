@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from policies.mechanisms import Planned
-from policies.mechanisms.ready import Gaps
 from sim.api import View, param
 
 
@@ -27,19 +26,8 @@ class Heft(Planned):
     rank: str = param("time", choices=("time", "gpu-time"), help="largest first: run time, or run time times GPUs")
 
     def plan(self, view: View, rows: np.ndarray, run_s: np.ndarray) -> Iterator[tuple[int, int]]:
-        gaps = [Gaps(view.now_s, releases) for releases in self.releases(view)]
         known = np.isfinite(run_s)
         rank = np.where(known, run_s, 0.0).sum(axis=1) / known.sum(axis=1)
         if self.rank == "gpu-time":
             rank *= view.jobs.gpus[rows]
-        milli = self.need(view, rows).tolist()
-        for i in np.lexsort((rows, -rank)).tolist():
-            begins_s = np.array([
-                there.start_s(milli[i], float(time_s)) if time_s < np.inf else np.inf
-                for there, time_s in zip(gaps, run_s[i], strict=True)
-            ])
-            t = int(np.argmin(begins_s + run_s[i]))
-            if begins_s[t] < np.inf:
-                gaps[t].take(milli[i], float(run_s[i, t]), float(begins_s[t]))
-                if begins_s[t] <= view.now_s:
-                    yield int(rows[i]), t
+        return self.in_gaps(view, rows, run_s, np.lexsort((rows, -rank)).tolist())

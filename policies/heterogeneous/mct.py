@@ -9,7 +9,7 @@ import numpy as np
 
 from policies.mechanisms import Planned
 from policies.mechanisms.ready import Ready
-from sim.api import View
+from sim.api import View, param
 
 
 @dataclass
@@ -19,15 +19,24 @@ class Mct(Planned):
         type = argmin_t (when its gang is free on t, after all planned before it + work left / believed speed on t)
 
     Ties: the cluster's order of types. On one type that is first come, first served (`fifo`), which ends within
-    2 - 1/m of the shortest possible on m GPUs (Graham 1966, jobs of one GPU). Must know: run times and speeds. Departs:
-    of gangs, the paper's tasks have one machine; a job is bound to a type only when it starts.
+    2 - 1/m of the shortest possible on m GPUs (Graham 1966, jobs of one GPU). With `gaps` a job may slip into a gap
+    before a gang that waits, which it does not delay: then it is conservative backfilling. Must know: run times and
+    speeds. Departs: of gangs, the paper's tasks have one machine; a job is bound to a type only when it starts.
     """
 
+    gaps: bool = param(False, help="plan in the gaps before gangs that wait, too; else behind all planned before")
+
     def plan(self, view: View, rows: np.ndarray, run_s: np.ndarray) -> Iterator[tuple[int, int]]:
+        if self.gaps:
+            return self.in_gaps(view, rows, run_s, range(rows.size))
+        return self._one_after_another(view, rows, run_s)
+
+    def _one_after_another(self, view: View, rows: np.ndarray, run_s: np.ndarray) -> Iterator[tuple[int, int]]:
         ready = [Ready(releases) for releases in self.releases(view)]
-        for row, milli, times_s in zip(rows.tolist(), self.need(view, rows).tolist(), run_s, strict=True):
-            ends_s = [float(there.start_s(milli)) + time_s for there, time_s in zip(ready, times_s, strict=True)]
-            t = int(np.argmin(ends_s))
-            if ends_s[t] < np.inf:
-                ready[t].take(milli, float(times_s[t]))
+        for row, milli, times_s in zip(rows.tolist(), self.need(view, rows).tolist(), run_s.tolist(), strict=True):
+            ends_s = [there.start_s(milli) + time_s for there, time_s in zip(ready, times_s, strict=True)]
+            first_s = min(ends_s)
+            if first_s < np.inf:
+                t = ends_s.index(first_s)
+                ready[t].take(milli, times_s[t])
                 yield row, t

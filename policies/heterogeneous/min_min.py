@@ -27,7 +27,7 @@ class MinMin(Planned):
     def plan(self, view: View, rows: np.ndarray, run_s: np.ndarray) -> Iterator[tuple[int, int]]:
         ready = [Ready(releases) for releases in self.releases(view)]
         milli = self.need(view, rows)
-        ends_s = np.column_stack([there.start_s(milli) for there in ready]) + run_s
+        ends_s = np.column_stack([there.starts_s(milli) for there in ready]) + run_s
         while rows.size:
             i, t = divmod(int(np.argmin(ends_s)), len(ready))
             if not ends_s[i, t] < np.inf:
@@ -35,4 +35,4 @@ class MinMin(Planned):
             ready[t].take(int(milli[i]), float(run_s[i, t]))
             yield int(rows[i]), t
             ends_s[i] = np.inf
-            ends_s[:, t] = np.where(np.isinf(ends_s).all(axis=1), np.inf, ready[t].start_s(milli) + run_s[:, t])
+            ends_s[:, t] = np.where(np.isinf(ends_s).all(axis=1), np.inf, ready[t].starts_s(milli) + run_s[:, t])

@@ -47,7 +47,7 @@ class TypeQueues(Planned):
         ready = [Ready(releases) for releases in self.releases(view)]
         milli, types = self.need(view, rows).tolist(), np.arange(len(ready))
         for i, row in enumerate(rows.tolist()):
-            starts_s = np.array([float(there.start_s(milli[i])) for there in ready])
+            starts_s = np.array([there.start_s(milli[i]) for there in ready])
             t = int(self._joined[row])
             if t < 0:
                 ends_s = starts_s + run_s[i]

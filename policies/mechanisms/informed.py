@@ -23,6 +23,9 @@ class Informed(Placing):
         jobs, types = view.jobs, len(view.cluster.types)
         self._types = jobs.types[:, None] >> np.arange(types, dtype=np.uint64) & np.uint64(1) == 1
         self._unbelieved, self._unknown_s = np.zeros(len(jobs), dtype=bool), np.zeros(len(jobs), dtype=bool)
+        # Of each job once it was asked for: beliefs of speed, and places, do not change within a run.
+        self._rates, self._asked = np.zeros((len(jobs), types)), np.zeros(len(jobs), dtype=bool)
+        self._room, self._tried = np.zeros((len(jobs), types), dtype=bool), np.zeros(len(jobs), dtype=bool)
         self._fits: dict[tuple[int, int, int, int], bool] = {}
 
     def counted(self) -> Mapping[str, int]:
@@ -37,12 +40,16 @@ class Informed(Placing):
 
         A job of which nothing is believed on any type that it may use is taken as equally fast on all of them (1).
         """
-        slots = view.jobs.num_gpus[rows]
-        found = np.column_stack([view.throughput(rows, t, slots) for t in range(self._types.shape[1])])
-        found = np.where(self._types[rows], np.nan_to_num(found), 0.0)
-        unbelieved = np.asarray(~(found > 0).any(axis=1))
-        self._unbelieved[rows] |= unbelieved
-        return np.where(unbelieved[:, None], 1.0 * self._types[rows], found)
+        new = rows[~self._asked[rows]]
+        if new.size:
+            slots = view.jobs.num_gpus[new]
+            found = np.column_stack([view.throughput(new, t, slots) for t in range(self._types.shape[1])])
+            found = np.where(self._types[new], np.nan_to_num(found), 0.0)
+            unbelieved = np.asarray(~(found > 0).any(axis=1))
+            self._unbelieved[new] = unbelieved
+            self._rates[new] = np.where(unbelieved[:, None], 1.0 * self._types[new], found)
+            self._asked[new] = True
+        return np.asarray(self._rates[rows])
 
     def run_s(self, view: View, rows: np.ndarray) -> np.ndarray:
         """Believed time that each job has left to run on each type, in s: float64 [rows, types].
@@ -64,13 +71,14 @@ class Informed(Placing):
 
     def _places(self, view: View, rows: np.ndarray) -> np.ndarray:
         """Whether the placement rule finds each gang a place on each type of the idle cluster: bool [rows, types]."""
-        jobs, found = view.jobs, self._types[rows].copy()
-        shapes = zip(jobs.num_gpus[rows].tolist(), jobs.gpu_milli[rows].tolist(), jobs.worker_gpus[rows].tolist(),
+        jobs, new = view.jobs, rows[~self._tried[rows]]
+        shapes = zip(jobs.num_gpus[new].tolist(), jobs.gpu_milli[new].tolist(), jobs.worker_gpus[new].tolist(),
                      strict=True)
-        for i, shape in enumerate(shapes):
-            for t in np.flatnonzero(found[i]).tolist():
+        for row, shape in zip(new.tolist(), shapes, strict=True):
+            for t in np.flatnonzero(self._types[row]).tolist():
                 if (*shape, t) not in self._fits:
                     gang = Gang(*shape, types=1 << t)
                     self._fits[*shape, t] = view.scratch().emptied().place(gang, self.placement) is not None
-                found[i, t] = self._fits[*shape, t]
-        return found
+                self._room[row, t] = self._fits[*shape, t]
+        self._tried[new] = True
+        return np.asarray(self._room[rows])

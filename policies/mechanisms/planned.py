@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from policies.mechanisms.informed import Informed
 from policies.mechanisms.placing import nothing_to_do
-from policies.mechanisms.ready import Release
+from policies.mechanisms.ready import Gaps, Release
 from sim.api import Decision, Placement, View
 
 
@@ -62,6 +62,23 @@ class Planned(Informed):
             if not any(left):
                 break
         return starts
+
+    def in_gaps(
+        self, view: View, rows: np.ndarray, run_s: np.ndarray, order: Iterable[int]
+    ) -> Iterator[tuple[int, int]]:
+        """Plan by places in `rows`, each job where it ends earliest, in gaps too; those whose gap begins now start."""
+        gaps = [Gaps(view.now_s, releases) for releases in self.releases(view)]
+        milli = self.need(view, rows).tolist()
+        for i in order:
+            begins_s = np.array([
+                there.start_s(milli[i], float(time_s)) if time_s < np.inf else np.inf
+                for there, time_s in zip(gaps, run_s[i], strict=True)
+            ])
+            t = int(np.argmin(begins_s + run_s[i]))
+            if begins_s[t] < np.inf:
+                gaps[t].take(milli[i], float(run_s[i, t]), float(begins_s[t]))
+                if begins_s[t] <= view.now_s:
+                    yield int(rows[i]), t
 
     def waiting(self, view: View) -> tuple[np.ndarray, np.ndarray]:
         """Jobs that wait for GPUs, not for their quota, and what each would run on each type."""

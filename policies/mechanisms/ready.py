@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import insort
 from collections.abc import Iterable
 
 import numpy as np
@@ -17,30 +19,32 @@ class Ready:
     """
 
     def __init__(self, releases: Iterable[Release]) -> None:
-        pairs = sorted(releases)
-        self._at_s = np.array([at_s for at_s, _ in pairs])
-        self._milli = np.array([milli for _, milli in pairs], dtype=np.int64)
-        self._until = np.cumsum(self._milli)
+        self._releases = sorted(releases)
 
-    def start_s(self, milli: int | np.ndarray) -> np.ndarray:
-        """When so many are free (inf: never, as is known now): float64, one for each number."""
-        return np.append(self._at_s, np.inf)[np.searchsorted(self._until, milli)]
+    def start_s(self, milli: int) -> float:
+        """When so many are free (inf: never, as is known now)."""
+        for at_s, freed in self._releases:
+            milli -= freed
+            if milli <= 0:
+                return at_s
+        return math.inf
+
+    def starts_s(self, milli: np.ndarray) -> np.ndarray:
+        """The same for several numbers: float64."""
+        at_s = np.array([at_s for at_s, _ in self._releases] + [math.inf])
+        until = np.cumsum([freed for _, freed in self._releases], dtype=np.int64)
+        return np.asarray(at_s[np.searchsorted(until, milli)])
 
     def take(self, milli: int, run_s: float) -> float:
-        """Plan a job of so many for so long: when it starts."""
-        i = int(np.searchsorted(self._until, milli))
-        begin_s = float(self._at_s[i])
-        rest = int(self._until[i]) - milli
-        at_s, left = self._at_s[i:], self._milli[i:].copy()
-        left[0] = rest
-        first = 0 if rest else 1
-        at_s, left = at_s[first:], left[first:]
-        end_s = begin_s + run_s
-        where = int(np.searchsorted(at_s, end_s, side="right"))
-        self._at_s = np.concatenate((at_s[:where], (end_s,), at_s[where:]))
-        self._milli = np.concatenate((left[:where], (milli,), left[where:]))
-        self._until = np.cumsum(self._milli)
-        return begin_s
+        """Plan a job of so many, which are free at some time, for so long: when it starts."""
+        left, used, at_s = milli, 0, -math.inf
+        while left > 0:
+            at_s, freed = self._releases[used]
+            left -= freed
+            used += 1
+        self._releases[:used] = [(at_s, -left)] if left else []
+        insort(self._releases, (at_s + run_s, milli))
+        return at_s
 
 
 class Gaps:
