@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.mechanisms import Planned
+from policies.mechanisms import ByEnds
 from policies.mechanisms.ready import Ready
 from sim.api import View
 
 
 @dataclass
-class CheapestThatMeets(Planned):
+class CheapestThatMeets(ByEnds):
     """Plans each job, in the order of submission, on the cheapest type on which it ends by its deadline.
 
         cost on t = price of a GPU-hour of t × GPUs × work left / believed speed on t

@@ -15,12 +15,12 @@ from sim.api import PolicyError, View, param
 class GandivaFair(Rounds, Informed):
     """Shares each GPU type by users' tickets, then trades where speed-ups differ (Chaudhary et al., EuroSys'20).
 
-    1. Tickets (section 3.1): on each type users divide the GPUs in proportion to their tickets, a user's jobs equally.
-    2. Trading (section 3.3): the user of the highest speed-up of a fast over a slow type buys fast GPU time with slow
+    1. Tickets: on each type users divide the GPUs in proportion to their tickets, a user's jobs equally.
+    2. Trading: the user of the highest speed-up of a fast over a slow type buys fast GPU time with slow
        from the one of the lowest, at the price of the second highest speed-up, until no pair gains. So nobody's work a
        second, as believed, falls below that of his tickets (`policies.shares.traded`). Jobs of one user that are
        equally fast everywhere are one trader: a user of mixed jobs trades with himself, too, and loses with none.
-    3. Stride scheduling (section 3.1): each minute jobs get GPUs by the smallest pass, time received over tickets'
+    3. Stride scheduling: each minute jobs get GPUs by the smallest pass, time received over tickets'
        share; here its inverse, the priority of `Rounds`. A gang that does not fit is passed over, and keeps its pass.
 
     Must know: speeds of jobs on each type (the paper profiles them), no run times. Departures: one central scheduler

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.mechanisms import Planned
+from policies.mechanisms import ByEnds
 from sim.api import View, param
 
 
 @dataclass
-class Heft(Planned):
+class Heft(ByEnds):
     """Plans jobs by falling rank, each where it ends earliest, in gaps too (Topcuoglu et al., IEEE TPDS 2002).
 
         rank = mean over its types of (work left / believed speed), the paper's upward rank of a task that none follows

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.mechanisms import Planned
+from policies.mechanisms import ByEnds
 from policies.mechanisms.ready import Ready
 from sim.api import View, param
 
 
 @dataclass
-class Mct(Planned):
+class Mct(ByEnds):
     """Plans each job, in the order of submission, on the type on which it ends first (MCT: Braun et al., JPDC 2001).
 
         type = argmin_t (when its gang is free on t, after all planned before it + work left / believed speed on t)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.mechanisms import Planned
+from policies.mechanisms import ByEnds
 from policies.mechanisms.ready import Ready
 from sim.api import View
 
 
 @dataclass
-class MinMin(Planned):
+class MinMin(ByEnds):
     """Plans that job next which ends first of all, on the type on which it does (Ibarra and Kim, JACM 1977, D; min-min
     of Braun et al., JPDC 2001).
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.mechanisms import Planned
+from policies.mechanisms import ByEnds
 from policies.mechanisms.ready import Ready
 from sim.api import Decision, View, param
 
 
 @dataclass
-class TypeQueues(Planned):
+class TypeQueues(ByEnds):
     """Keeps a queue of first come, first served for each GPU type; a job joins one when it comes, and stays there.
 
     A job whose user wishes one type joins its queue. One that takes several joins

@@ -2,19 +2,28 @@
 
 `Ordered` walks the queue and starts, `Preemptive` chooses anew who runs (`ByForm`: by keys that kernels know), `Rounds`
 gives GPUs for a round at a time (`GavelRounds`: as Gavel does), `TenantQueues` lends what its owners leave idle and
-takes it back, `Planned` plans by believed ends. All place gangs by one of the rules of `sim.kernels.placement`: count,
+takes it back, `ByEnds` plans by believed ends. All place gangs by one of the rules of `sim.kernels.placement`: count,
 first-fit, best-fit, consolidate (`Placing`).
 """
 
+from policies.mechanisms.by_ends import ByEnds
 from policies.mechanisms.informed import Informed
 from policies.mechanisms.ordered import Ordered
 from policies.mechanisms.placing import Placing, nothing_to_do
-from policies.mechanisms.planned import Planned
 from policies.mechanisms.preemptive import ByForm, Preemptive
 from policies.mechanisms.rounds import GavelRounds, Rounds, rounds_param
 from policies.mechanisms.tenantqueues import TenantQueues
 
 __all__ = [
-    "ByForm", "GavelRounds", "Informed", "Ordered", "Placing", "Planned", "Preemptive", "Rounds", "TenantQueues",
-    "nothing_to_do", "rounds_param",
+    "ByEnds",
+    "ByForm",
+    "GavelRounds",
+    "Informed",
+    "Ordered",
+    "Placing",
+    "Preemptive",
+    "Rounds",
+    "TenantQueues",
+    "nothing_to_do",
+    "rounds_param",
 ]

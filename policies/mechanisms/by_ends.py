@@ -16,7 +16,7 @@ from sim.api import Decision, Placement, View
 
 
 @dataclass
-class Planned(Informed):
+class ByEnds(Informed):
     """Gives each waiting job a GPU type by when it would end there, on believed speeds and run times.
 
     A policy says on which type each job is planned, and in which order they start there (`plan`). On each type they
