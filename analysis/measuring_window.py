@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from analysis.metrics.gputime import work
 from analysis.run import Run, RunError
-from sim.results.schema import BACK, DRAINED, MAINTENANCE, NODES, OUT
+from sim.results.schema import BACK, DRAINED, MAINTENANCE, NODES, OUT, zoned
+from traces.arrow import as_numpy
 
 
 def windowed(run: Run, begin_s: float, end_s: float, follow: bool = False) -> Run:
@@ -146,6 +147,8 @@ def _segments(run: Run, begin_s: float, end_s: float) -> tuple[pa.Table, np.ndar
         run.tables["segments"], inside,
         begin_s=begin, end_s=end, overhead_s=overhead, work_done=done, work_lost=lost,
     )
+    if zoned(table):
+        table = _with(table, egress_usd=np.where(done > 0, done * as_numpy(table["egress_usd_per_work"]), 0.0))
     reason = pc.if_else(pa.array(last[inside] > end_s), "horizon", table["end_reason"])
     return _with(table, end_reason=reason), inside
 

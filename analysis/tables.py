@@ -11,7 +11,7 @@ from rich.table import Table
 
 from analysis.formats import NONE, UNKNOWN, human, span, value
 from analysis.measuring_window import in_words
-from analysis.metrics import cost_known_usd, end_reasons, summary
+from analysis.metrics import cost_egress_usd, cost_known_usd, end_reasons, summary
 from analysis.metrics.offered import loads, modelled_load
 from analysis.run import TURNED_AWAY, Run, cut_at, labels
 from traces.words import among
@@ -19,7 +19,9 @@ from traces.words import among
 
 def _cost(run: Run, cost_usd: float | None) -> str:
     known = "" if cost_usd is not None else f" (known part {value(cost_known_usd(run), 'USD')})"
-    return value(cost_usd, "USD") + known
+    sent = cost_egress_usd(run)
+    of_it = "" if sent == 0 else f", of it {value(sent, 'USD')} for bytes that left a zone"
+    return value(cost_usd, "USD") + known + of_it
 
 
 def rule(run: Run) -> str:

@@ -79,6 +79,7 @@ def forked(words: Sequence[str], folder: Path, first: Callable[[], object]) -> S
 
 def no_longer_than(size_bytes: int) -> None:
     """From now on, a write beyond this size of a file fails."""
+    sys.dont_write_bytecode = True  # Python 3.11 keeps as much of a compiled module as it could write
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
 

@@ -45,7 +45,6 @@ from policies.recommend.searching.gather import METHODS, gather
 from policies.recommend.searching.why_mixing import Split, split
 from sim.hardware.gputypes import GpuType, gpu_type
 from sim.performance import Performance
-from sim.settings.hardwarefile import own_types
 
 VOCABULARY = "gpt(layers=12, hidden=768, heads=12, vocabulary=200000)"
 EXPERTS = "llama(layers=16, hidden=1024, heads=16, inner=2816, tokens=1024, experts=8, chosen=2)"
@@ -63,12 +62,6 @@ JOBS: dict[str, tuple[str, int, str]] = {
     "lstm-wikitext2": ("lstm-wikitext2", 160, "adam"),
 }
 """By the name in tables: the model, samples of an iteration, optimizer."""
-CPU = own_types({"cpu": {"Xeon": {
-    "sockets": 2, "memory_gib": 768, "mem_gbytes_per_s": 128, "fp32_tflops": 3.8, "pcie_gbytes_per_s": 16,
-    "power_w": 240, "source": "24 cores of Skylake a socket, 6 channels of DDR4-2666; estimate",
-    "prices": [{"kind": "on-demand", "amount_per_h": 6.048, "per": "gpu", "date": "2024",
-                "source": "AWS r5.24xlarge, us-east-1, list price from memory"}],
-}}}, "a server without GPUs")["Xeon"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,8 +77,8 @@ class Pair:
 
 FLEETS = {
     "V100 + T4": Pair("V100", "T4", 16),
-    "V100 + CPU": Pair("V100", "Xeon", 8),
-    "V100 + CPU, even": Pair("V100", "Xeon", 8, even=True),
+    "V100 + CPU": Pair("V100", "CPU", 8),
+    "V100 + CPU, even": Pair("V100", "CPU", 8, even=True),
     "A100 + V100": Pair("A100", "V100", 16),
     "A100 + V100, even": Pair("A100", "V100", 16, even=True),
     "L40S + L4": Pair("L40S", "L4", 16),
@@ -105,7 +98,7 @@ MEASURES = ("least time", "least cost", "time at equal cost", "cost at equal tim
 
 def types_of(pair: Pair, model: str, batch: int, performance: Performance) -> list[GpuType]:
     """Both types; at even prices the other one costs for the whole model what the best one costs."""
-    best, other = (CPU if name == CPU.name else gpu_type(name) for name in (pair.best, pair.other))
+    best, other = (gpu_type(name) for name in (pair.best, pair.other))
     if pair.even:
         samples = float(max(1, batch // MOST_OF_BEST))
         a, b = (sum(map(np.sum, performance.op_times_s(model, samples, gpu))) for gpu in (best, other))

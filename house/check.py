@@ -166,7 +166,7 @@ def _targets(node: ast.AST, package: str, *, run: bool) -> Iterator[tuple[str, b
                 yield from _targets(ast.Module([statement], []), package, run=False)
             for statement in child.orelse:
                 yield from _targets(ast.Module([statement], []), package, run=run)
-        else:
+        elif not isinstance(child, ast.expr):  # in which there is no statement
             yield from _targets(child, package, run=run)
 
 

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import pkgutil
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -47,13 +47,33 @@ def _modules() -> Iterator[str]:
             yield entry.name
 
 
+Read = tuple[dict[str, type[Policy]], dict[str, tuple[str, str]]]
+"""Our policies by name, and those whose file cannot be read: the file, and what is wrong (others still run)."""
+
+
+def _named(module: str) -> str:
+    """The name of the policy of a module."""
+    return module.rpartition(".")[2].replace("_", "-")
+
+
 @cache
-def _read_folder() -> tuple[dict[str, type[Policy]], dict[str, tuple[str, str]]]:
-    """Our policies by name, and those whose file cannot be read: the file, and what is wrong (others still run)."""
+def _read_folder() -> Read:
+    return _read(_modules())
+
+
+def _read_alone(name: str) -> Read | None:
+    """What the one file of that name has: to read all files is what a small run would spend a tenth of its start on.
+    None where there is no such file, or several, or it defines no policy."""
+    files = [module for module in _modules() if _named(module) == name]
+    read = _read(files) if len(files) == 1 else None
+    return read if read and any(read) else None
+
+
+def _read(modules: Iterable[str]) -> Read:
     found: dict[str, type[Policy]] = {}
     broken: dict[str, tuple[str, str]] = {}
-    for module in _modules():
-        name, file = module.rpartition(".")[2].replace("_", "-"), module.replace(".", "/") + ".py"
+    for module in modules:
+        name, file = _named(module), module.replace(".", "/") + ".py"
         try:
             policy = _defined_in(importlib.import_module(module))
         except Exception as error:  # whatever a policy's file raises is that file's trouble, not the others'
@@ -93,7 +113,7 @@ def find(name: str) -> type[Policy]:
         No such policy (the message lists those there are), or an entry point that is no policy.
     """
     name = name.replace("_", "-")
-    ours, broken = _read_folder()
+    ours, broken = _read_alone(name) or _read_folder()
     if name in broken:
         raise PolicyError("the policy's file cannot be imported", where=broken[name][0], got=broken[name][1],
                           todo="Correct the file.")
@@ -102,7 +122,7 @@ def find(name: str) -> type[Policy]:
     else:
         entry = next((e for e in entry_points(group=ENTRY_POINTS) if e.name == name), None)
         if entry is None:
-            empty = next((m for m in _modules() if m.rpartition(".")[2].replace("_", "-") == name), None)
+            empty = next((m for m in _modules() if _named(m) == name), None)
             if empty:
                 raise PolicyError("the file defines no policy", where=empty.replace(".", "/") + ".py",
                                   allowed="one class derived from sim.api.Policy, with a decide()")

@@ -22,6 +22,9 @@ imported makes nearly two hundred thousand objects that stay; so many more take 
 ONE_THREAD = "OPENBLAS_NUM_THREADS"
 """Our matrices have some dozen rows: threads that wait for each other over them took eight times as long as one."""
 
+NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+"""Pydantic looks for plugins through what is said of each installed package, at every start; we have none."""
+
 
 def strangers() -> list[str]:
     """One line for each of our packages that Python would take from elsewhere, or does not find."""
@@ -53,6 +56,7 @@ def _run() -> None:
         print("Take it off the path (PYTHONPATH, the present folder), or use a new environment.", file=sys.stderr)
         sys.exit(2)
     os.environ.setdefault(ONE_THREAD, "1")  # before NumPy is imported
+    os.environ.setdefault(NO_PLUGINS, "__all__")
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     # As Python ends it looks for garbage in rings once more, through all that the system takes back anyway: a sixth of
     # a small run. What must be done at the end hangs on `with` and `atexit`, on no ring.

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traces.given_back import zeros
+
 #: What a job's log says of its end, and the map from each source's own words (docs/traces.md).
 STATUSES = ("passed", "killed", "failed", "unknown")
 
@@ -65,6 +67,8 @@ class Column:
         dtype = object if self.dtype == "text" else self.dtype
         if self.if_said:
             return np.broadcast_to(np.array(self.default, dtype=dtype), jobs)
+        if self.default == 0:
+            return zeros(jobs, dtype)
         return np.full(jobs, self.default, dtype=dtype)
 
     def nothing(self, values: np.ndarray) -> np.ndarray:

@@ -129,7 +129,7 @@ def _of_so_many(
     low, high = jobs, len(log)
     for turn in range(2):
         rows, upto = np.arange(0), 0
-        for length in np.unique(np.geomspace(low, high, POINTS).astype(np.int64)).tolist():
+        for length in sorted(set(np.geomspace(low, high, POINTS).astype(np.int64).tolist())):
             rows, upto = _first_of(key, rows, upto, length, jobs), length
             span_s = log.submit_s[rows[-1]] - log.submit_s[rows[0]]
             found[length] = float(_load(_asked(log, worth, rows).sum(axis=1), span_s))

@@ -152,8 +152,16 @@ class Trace:
         cls, columns: Mapping[str, Any], sound: Mapping[str, np.ndarray], n: int, at: Where, provenance: Provenance,
     ) -> Trace:
         """Columns that are known and of one length, checked and sorted; `sound`: those of a trace, which are."""
-        given = BY_NAME.keys() - sound.keys()
-        out = {c.name: sound[c.name] if c.name in sound else _checked(c, columns.get(c.name), n, at) for c in COLUMNS}
+        given, out = BY_NAME.keys() - sound.keys(), {}
+        blank: dict[tuple[str, str], np.ndarray] = {}
+        for c in COLUMNS:
+            if c.name in sound:
+                out[c.name] = sound[c.name]
+            elif (values := columns.get(c.name)) is None and not c.if_said:  # columns of one default are one array
+                kind = c.dtype, str(c.default)
+                out[c.name] = blank[kind] = blank[kind] if kind in blank else c.defaults(n)
+            else:
+                out[c.name] = _checked(c, values, n, at)
         check_across(out, at, given)
         if given & {"submit_s", "job_id"}:
             order = _order(out["submit_s"], out["job_id"])
@@ -168,9 +176,13 @@ class Trace:
     def select(self, rows: np.ndarray | slice) -> Trace:
         """Return the trace of some rows (a mask, indices or a slice), order kept."""
         arrays: dict[str, np.ndarray] = {}
+        taken: dict[int, np.ndarray] = {}  # columns of one default stay one array
         for c in COLUMNS:
             values = getattr(self, c.name)
-            arrays[c.name] = c.defaults(len(arrays["job_id"])) if shared(values) else values[rows].copy()
+            if shared(values):
+                arrays[c.name] = c.defaults(len(arrays["job_id"]))
+            else:
+                arrays[c.name] = taken[id(values)] = taken[id(values)] if id(values) in taken else values[rows].copy()
             arrays[c.name].flags.writeable = False
         return Trace(**arrays, provenance=self.provenance)
 

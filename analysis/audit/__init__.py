@@ -32,6 +32,7 @@ CONDUCT: dict[str, Law] = {
     "jobs run on types that they allow": conduct.types_allowed,
     "a gang lies on one GPU type": conduct.one_type,
     "work of a segment is time times rate": accounts.segment_work,
+    "bytes that leave a zone are paid by work": accounts.egress_paid,
     "work of a finished job is what it asked": accounts.job_work,
     "first start and end are those of the segments": accounts.job_times,
     "rejected jobs never ran and say why": accounts.rejected,

@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from analysis.run.facts import Facts, Finding, Violation, earliest
+from sim.results.schema import zoned
 
 RELATIVE = 1e-9
 """Largest relative error of work."""
@@ -38,6 +39,35 @@ def segment_work(facts: Facts) -> Finding:
             facts.end,
         ),
     )
+
+
+def egress_paid(facts: Facts) -> Finding:
+    """``egress_usd = work_done * egress_usd_per_work`` within 1e-9, also of work that is lost: it was sent.
+
+    Nothing leaves within one zone; of a launch each unit of work costs the same; what is unknown is so in both columns,
+    unless nothing was done.
+    """
+    run = facts.run
+    if not zoned(run.tables["segments"]):
+        return Finding(0, "segments of clusters with zones")
+    done, price, usd = (run.column("segments", name) for name in ("work_done", "egress_usd_per_work", "egress_usd"))
+    names, held = run.tables["nodes"]["zone"].to_pylist(), run.held
+    zone = np.unique(np.array([name or "" for name in names]), return_inverse=True)[1][held.node]
+    first, last = np.full(len(done), len(names)), np.full(len(done), -1)
+    np.minimum.at(first, held.segment, zone)
+    np.maximum.at(last, held.segment, zone)
+    want = np.where(done > 0, done * price, 0.0)
+    before, _ = facts.neighbours
+    known = np.nan_to_num(price, nan=-1.0)
+    bad = ~((np.abs(usd - want) <= RELATIVE * np.abs(want)) | (np.isnan(usd) & np.isnan(want)))
+    bad |= (first == last) & (price != 0.0)
+    bad |= ~facts.starts & (known != known[before])
+    return Finding(len(done), "segments", facts.of_segments(
+        bad,
+        lambda i: f"{usd[i]} USD left {'one zone' if first[i] == last[i] else 'zones'}, {price[i]} USD a unit of work; "
+                  f"of {done[i]} work that is {want[i]}",
+        facts.end,
+    ))
 
 
 def job_work(facts: Facts) -> Finding:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.metrics.costs import cost_known_usd, cost_usd, paid_gpu_s, price_usd_per_gpu_h
+from analysis.metrics.costs import cost_known_usd, cost_usd, paid_gpu_s, price_usd_per_gpu_h, segment_egress_usd
 from analysis.metrics.jobtimes import of_jobs, of_life
 from analysis.run import Run
 
@@ -52,8 +52,9 @@ class Bill:
         return f"Cost is at {price}, paid for {PAID[self.unit]}: the ratio is {whose}."
 
     def of_jobs(self, run: Run) -> np.ndarray:
-        """float64 [jobs, 3]: cost of the GPUs that each job held, in USD (NaN: a price is unknown); what is known of
-        it, in USD; GPU-h held without a known price. Of their whole life where a measuring window follows jobs."""
+        """float64 [jobs, 3]: cost of the GPUs that each job held and of bytes that left a zone, in USD (NaN: a price is
+        unknown); what is known of it, in USD; GPU-h held without a known price. Of their whole life where a measuring
+        window follows jobs."""
         return _of_jobs(run, self.price)
 
     def of_run(self, run: Run) -> tuple[float | None, float, float]:
@@ -70,4 +71,7 @@ def _of_jobs(run: Run, kind: str | None) -> np.ndarray:
     gpu_h = held.milli / 1000.0 * length_s[held.segment] / 3600.0
     parts = (np.where(np.isnan(price), 0.0, gpu_h * price), np.where(np.isnan(price), gpu_h, 0.0))
     known, unpriced = (of_jobs(run, np.bincount(held.segment, part, len(length_s))) for part in parts)
-    return np.stack([np.where(unpriced > 0, np.nan, known), known, unpriced], axis=1)
+    sent = segment_egress_usd(run)
+    unknown = (unpriced > 0) | (of_jobs(run, np.isnan(sent).astype(float)) > 0)
+    known = known + of_jobs(run, np.nan_to_num(sent))
+    return np.stack([np.where(unknown, np.nan, known), known, unpriced], axis=1)

@@ -14,7 +14,7 @@ from analysis.compare.paired import pareto as on_front
 from analysis.figures.seeds import entries
 from analysis.figures.style import WIDTH_IN, fill, legend, mark, new_figure, note, scale, short, style, time_unit
 from analysis.metrics import cost_known_usd, cost_usd, finished, jct_s
-from analysis.metrics.costs import cost_known_by_type_usd
+from analysis.metrics.costs import cost_egress_usd, cost_known_by_type_usd, segment_egress_usd
 from analysis.metrics.gputime import held_gpu_s, of_types
 from analysis.run import Run, labels
 
@@ -32,6 +32,11 @@ def cost_bars(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Figure:
             part = np.array([cost_known_by_type_usd(run).get(name, 0.0) for run in runs])
             axes.barh(range(len(runs)), part, left=left, height=0.62, label=name, **fill(k))
             left += part
+        sent = np.array([float(np.nansum(segment_egress_usd(run))) for run in runs])
+        if sent.any():
+            look = {"label": "bytes that left a zone", **fill(len(types))}
+            axes.barh(range(len(runs)), sent, left=left, height=0.62, **look)
+            left += sent
         texts = [_total(run) for run in runs]
         for i, text in enumerate(texts):
             axes.annotate(f" {text}", (left[i], i), va="center", fontsize=7)
@@ -40,7 +45,7 @@ def cost_bars(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Figure:
         # What stands behind the longest bar takes that part of the axes, some 70 % of the figure.
         room = min(max(map(len, texts)) * 0.055 / (0.7 * width_in) + 0.02, 0.8)
         axes.set_xlim(0, left.max() / (1 - room) if left.max() > 0 else 1.0)
-        axes.set_xlabel("cost of GPU time held (USD)")
+        axes.set_xlabel(f"cost of GPU time held{' and of egress' if sent.any() else ''} (USD)")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.10g}"))
         axes.xaxis.set_major_locator(MaxNLocator(max(2, int(width_in))))
         axes.grid(axis="y", visible=False)
@@ -57,9 +62,10 @@ def _total(run: Run) -> str:
 
 
 def _unpriced(run: Run) -> str:
-    """GPU-hours held whose price is unknown, by type."""
+    """GPU-hours held whose price is unknown, by type, and whether that of bytes that left a zone is."""
     hours = of_types(run, np.where(np.isnan(run.column("nodes", "price_usd_per_gpu_h")), held_gpu_s(run) / 3600.0, 0.0))
-    return ", ".join(f"{held:,.2f} GPU-h of {name}" for name, held in hours.items() if held > 0)
+    egress = ["bytes that left a zone"] * (cost_egress_usd(run) is None)
+    return ", ".join([*(f"{held:,.2f} GPU-h of {name}" for name, held in hours.items() if held > 0), *egress])
 
 
 def pareto(runs: Sequence[Run], width_in: float = WIDTH_IN) -> Figure:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from analysis.metrics.breakdown import by_group, by_type, free_parts, per_job, time_columns
-from analysis.metrics.costs import cost_known_usd, cost_usd
+from analysis.metrics.costs import cost_egress_usd, cost_known_usd, cost_usd
 from analysis.metrics.energy import energy_held_kwh, energy_kwh
 from analysis.metrics.fairness import jain_index, rho
 from analysis.metrics.gputime import capacity_gpu_s, gpu_hours, held_gpu_s, ratio, utilisation, wasted_gpu_s, work
@@ -46,6 +46,7 @@ __all__ = [
     "by_group",
     "by_type",
     "capacity_gpu_s",
+    "cost_egress_usd",
     "cost_known_usd",
     "cost_usd",
     "deadline_met",
@@ -187,6 +188,7 @@ def _of_money(run: Run) -> dict[str, float | int | None]:
     return {
         "cost_usd": cost_usd(run),
         "cost_known_usd": cost_known_usd(run),
+        "cost_egress_usd": cost_egress_usd(run),
         "cost_node_usd": cost_usd(run, per="node"),
         "cost_cluster_usd": cost_usd(run, per="cluster"),
         **{f"cost_{kind.replace('-', '_')}_usd": cost_usd(run, kind) for kind in PRICE_KINDS},

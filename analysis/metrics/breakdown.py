@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.metrics.costs import cost_by_type_usd, price_usd_per_gpu_h
+from analysis.metrics.costs import cost_by_type_usd, price_usd_per_gpu_h, segment_egress_usd
 from analysis.metrics.energy import J_PER_KWH, energy_by_type_kwh
 from analysis.metrics.fairness import rho
 from analysis.metrics.gputime import (
@@ -48,10 +48,10 @@ def per_job(run: Run, n: str = "mean") -> pd.DataFrame:
 
     Columns: jct_s, queue_s, slowdown (JCT / recorded duration), bounded_slowdown, rho (finish-time fairness, `n`
     as in `fairness.rho`); gpu_s held, and of it wasted_gpu_s (overhead and lost work); cost_usd at the run's
-    own price, of GPUs held; energy_kwh of GPUs held, at their power limit; preemptions (count); deadline_met
-    (nullable boolean), finished (done, killed or failed). The first five are of jobs that count and finished; GPU time,
-    cost, energy and preemptions are of every job. In a measuring window that follows its jobs the times and preemptions
-    are those of their whole life, GPU time, cost and energy those in the window.
+    own price, of GPUs held and of bytes that left a zone; energy_kwh of GPUs held, at their power limit; preemptions
+    (count); deadline_met (nullable boolean), finished (done, killed or failed). The first five are of jobs that count
+    and finished; GPU time, cost, energy and preemptions are of every job. In a measuring window that follows its jobs
+    the times and preemptions are those of their whole life, GPU time, cost and energy those in the window.
     """
     return _per_job(run, n).copy(deep=False)
 
@@ -72,7 +72,7 @@ def _per_job(run: Run, n: str) -> pd.DataFrame:
         rho=rho(run, n),
         gpu_s=of_jobs(run, gpu_s),
         wasted_gpu_s=of_jobs(run, gpus * (spent.overhead_s + spent.lost_s)),
-        cost_usd=charged(price_usd_per_gpu_h(run) / 3600.0),
+        cost_usd=charged(price_usd_per_gpu_h(run) / 3600.0) + of_jobs(run, segment_egress_usd(run)),
         energy_kwh=charged(run.column("nodes", "busy_w").astype(float) / J_PER_KWH),
         preemptions=preempted(run),
     )[list(PER_JOB)]

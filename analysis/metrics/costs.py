@@ -11,6 +11,7 @@ from analysis.metrics.gputime import capacity_gpu_s, held_gpu_s, of_types
 from analysis.metrics.occupancy import node_states
 from analysis.run import Run, RunError
 from sim.hardware.gputypes import PRICE_KINDS
+from sim.results.schema import zoned
 from traces.errors import did_you_mean
 
 UNITS = ("gpu", "node", "cluster")
@@ -64,7 +65,9 @@ def _bill(run: Run, kind: str | None, per: str | None) -> tuple[np.ndarray, np.n
 
 
 def cost_usd(run: Run, kind: str | None = None, per: str | None = None) -> float | None:
-    """Cost in USD, ``sum(GPU-h paid for * price)``; None as soon as any of that time has no known price.
+    """Cost in USD, ``sum(GPU-h paid for * price)`` and, of several zones, `cost_egress_usd`.
+
+    None as soon as any of that time, or of what leaves a zone, has no known price.
 
     Parameters
     ----------
@@ -73,13 +76,29 @@ def cost_usd(run: Run, kind: str | None = None, per: str | None = None) -> float
     per : what is paid for, see `paid_gpu_s`. None: 'cluster' for reserved GPUs, which are paid whether they are
         used or not, else 'gpu'.
     """
-    parts = list(cost_by_type_usd(run, kind, per).values())
+    parts = [*cost_by_type_usd(run, kind, per).values(), cost_egress_usd(run)]
     return None if None in parts else sum(part for part in parts if part is not None)
 
 
 def cost_known_usd(run: Run, kind: str | None = None, per: str | None = None) -> float:
-    """Known part of `cost_usd`: over GPUs whose price is known; a lower bound of the cost."""
-    return sum(cost_known_by_type_usd(run, kind, per).values())
+    """Known part of `cost_usd`: over GPUs and bytes whose price is known; a lower bound of the cost."""
+    return sum([*cost_known_by_type_usd(run, kind, per).values(), float(np.nansum(segment_egress_usd(run)))])
+
+
+def segment_egress_usd(run: Run) -> np.ndarray:
+    """float64 [segments]: USD for bytes that left a zone, ``work_done * egress_usd_per_work``; NaN where unknown.
+
+    It is paid whatever the GPUs cost, and is no part of the cost of a GPU type. 0 in runs without zones.
+    """
+    if not zoned(run.tables["segments"]):
+        return np.zeros(len(run.segment_job))
+    return run.column("segments", "egress_usd")
+
+
+def cost_egress_usd(run: Run) -> float | None:
+    """Part of the cost that is for bytes that left a zone, in USD; None: some of it is unknown."""
+    usd = float(segment_egress_usd(run).sum())
+    return None if np.isnan(usd) else usd
 
 
 def unpriced_types(run: Run, kind: str | None = None, per: str | None = None) -> list[str]:
@@ -88,13 +107,13 @@ def unpriced_types(run: Run, kind: str | None = None, per: str | None = None) ->
 
 
 def cost_by_type_usd(run: Run, kind: str | None = None, per: str | None = None) -> dict[str, float | None]:
-    """`cost_usd` by GPU type; None for a type of which any time that is paid for has no known price."""
+    """`cost_usd` of GPUs by their type; None for a type of which any time that is paid for has no known price."""
     hours, price = _bill(run, kind, per)
     bill = of_types(run, np.where(hours > 0, hours * price, 0.0))
     return {name: None if np.isnan(part) else part for name, part in bill.items()}
 
 
 def cost_known_by_type_usd(run: Run, kind: str | None = None, per: str | None = None) -> dict[str, float]:
-    """`cost_known_usd` by GPU type."""
+    """`cost_known_usd` of GPUs by their type."""
     hours, price = _bill(run, kind, per)
     return of_types(run, np.nan_to_num(hours * price))

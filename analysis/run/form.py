@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from analysis.run.facts import Facts, Finding, Violation
 from analysis.run.one_run import Run, explode
 from analysis.run.runjson import settings_typed
-from sim.results.schema import END_REASONS, FILES, MAINTENANCE, STATES, allowed, nullable, within
+from sim.results.schema import END_REASONS, MAINTENANCE, STATES, allowed, nullable, with_further, within
 from traces.columns import CUTS
 
 
@@ -62,7 +62,7 @@ def values_within(facts: Facts) -> Finding:
 def _columns(run: Run) -> Iterator[tuple[str, pa.Field, pa.Array, pa.Array]]:
     """Each column: table, field, values, and the values or, of lists, their elements."""
     for name, table in run.tables.items():
-        for field in FILES[name]:
+        for field in with_further(name, table.column_names):
             column = table[field.name].combine_chunks()
             yield name, field, column, column.flatten() if pa.types.is_list(column.type) else column
 

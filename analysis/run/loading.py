@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from analysis.run.form import malformed
 from analysis.run.one_run import Run, RunError
-from sim.results.schema import FILES, READABLE
+from sim.results.schema import FILES, READABLE, with_further
 from traces.reading.limits import Room, deeper_than, plain_bytes
 from traces.reading.parquet_tables import read_parquet
 
@@ -105,7 +105,7 @@ def _missing(file: Path) -> RunError:
 
 def _read_table(folder: Path, name: str) -> pa.Table:
     """One table with exactly the columns of its schema; those that a later version added are null where they lack."""
-    file, schema = folder / f"{name}.parquet", FILES[name]
+    file = folder / f"{name}.parquet"
     if not file.is_file():
         raise _missing(file)
     try:
@@ -118,6 +118,7 @@ def _read_table(folder: Path, name: str) -> pa.Table:
             got=str(error).split("\n")[0],
             todo="Run it again.",
         ) from None
+    schema = with_further(name, table.column_names)
     for name_twice in (name for name in schema.names if table.column_names.count(name) > 1):
         raise RunError(f"column {name_twice!r} is there twice", where=str(file), allowed="each column once",
                        todo="Run it again.")

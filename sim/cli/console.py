@@ -10,6 +10,7 @@ import json
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -260,11 +261,23 @@ def _links(cluster: ClusterSpec) -> str:
     return (
         "nodes: number × GPUs of each\n"
         f"within a node (Gbyte/s a GPU): {', '.join(inside)}{_topology(links)}\n"
+        f"{_machines(cluster)}"
         f"between nodes (Gbyte/s a node): {links.network_gbytes_per_s:g} within a rack, "
         f"{links.rack_gbytes_per_s:g} between racks; {racks:,} {'rack' if racks == 1 else 'racks'}{_sites(cluster)}\n"
         f"latency (µs): {links.network_latency_s * 1e6:g} between nodes, "
         f"{links.node_latency_s * 1e6:g} within"
     )
+
+
+def _machines(cluster: ClusterSpec) -> str:
+    """Machines that hold several GPU types, in words: how many of each kind there are."""
+    there: dict[int, list[str]] = {}
+    for node, machine in enumerate(cluster.node_machine):
+        of = f"{cluster.node_gpus[node]} {cluster.types[cluster.node_type[node]].name}"
+        there.setdefault(machine, []).append(of)
+    kinds = Counter(" and ".join(of) for of in there.values() if len(of) > 1)
+    words = ", ".join(f"{count:,} of {of}" for of, count in kinds.items())
+    return f"machines of several types, which PCIe joins: {words}\n" if words else ""
 
 
 def _sites(cluster: ClusterSpec) -> str:

@@ -26,7 +26,7 @@ RENTED = 64
 MOST_GPUS = 100_000
 OBJECTIVES = ("time", "cost", "front")
 PAID = ("gpu", "node")
-RECOMPUTE = {"never": (False,), "maybe": (False, True), "always": (True,)}
+CHOICES = {"never": (False,), "maybe": (False, True), "always": (True,)}
 UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 NUMBER = r"(\d+(?:\.\d*)?|\.\d+)(?:e([+-]?\d{1,3}))?"
 Value = TypeVar("Value")
@@ -55,6 +55,7 @@ class Question:
     recompute: str
     zero: str
     mixed: bool
+    sharded: str
     prices: str | None
     per: str
     seconds: float
@@ -90,7 +91,10 @@ def request(asked: Question) -> Request:
     schedules = named_list(asked.schedules, "--schedules")
     links, types, counts, sizes = _gpus(asked)
     performance, model = _performance(asked, links, schedules[0])
-    fleet = Fleet(performance, types, counts, sizes, _rented(asked, types, sizes))
+    rented = _rented(asked, types, sizes)
+    if asked.per == "node":
+        types = [gpu.in_nodes(n) for gpu, n in zip(types, rented, strict=True)]
+    fleet = Fleet(performance, types, counts, sizes, rented, _machines(asked, sizes))
     _measured_on(asked, performance.graph(model) if asked.beside.layers else None, types)
     most = sum(fleet.counts) if asked.max_gpus is None else asked.max_gpus
     made = Request(performance, model, asked.batch, fleet, most, _space(asked, schedules), asked.seed, asked.seconds)
@@ -131,9 +135,9 @@ def _check(asked: Question) -> None:
     if asked.objective not in OBJECTIVES:
         raise refused("unknown objective", "--objective", asked.objective, ", ".join(OBJECTIVES),
                       did_you_mean(asked.objective, OBJECTIVES))
-    if asked.recompute not in RECOMPUTE:
-        raise refused("unknown choice", "--recompute", asked.recompute, ", ".join(RECOMPUTE),
-                      did_you_mean(asked.recompute, RECOMPUTE))
+    for option, choice in (("--recompute", asked.recompute), ("--sharded", asked.sharded)):
+        if choice not in CHOICES:
+            raise refused("unknown choice", option, choice, ", ".join(CHOICES), did_you_mean(choice, CHOICES))
     least = {"--batch": asked.batch, "--max-gpus": asked.max_gpus, "--iterations": asked.iterations,
              "--evaluations": asked.evaluations}
     for option, value in least.items():
@@ -234,8 +238,9 @@ def _space(asked: Question, schedules: tuple[str, ...]) -> Space:
         micro_batches=usual(asked.batch) if asked.micro_batches is None
         else counts(asked.micro_batches, "--micro-batches"),
         schedules=("", *schedules[1:]),
-        tensor=counts(asked.tensor, "--tensor", most=1024), recompute=RECOMPUTE[asked.recompute],
+        tensor=counts(asked.tensor, "--tensor", most=1024), recompute=CHOICES[asked.recompute],
         zero=counts(asked.zero, "--zero", 0, 3), mixed=asked.mixed, orders=any(map(reorders, methods(asked))),
+        sharded=CHOICES[asked.sharded],
     )
 
 
@@ -274,7 +279,23 @@ def _gpus(asked: Question) -> tuple[Any, list[GpuType], list[int], list[int]]:
         return spec.links, types, number, _sizes(asked, types, size)
     found = type_counts(asked.gpus or "")
     types = priced([gpu for gpu, _ in found], asked.prices or "on-demand")
-    return None, types, [n for _, n in found], _sizes(asked, types, [NODE_GPUS] * len(types))
+    return None, types, [n for _, n in found], _sizes(asked, types, [1 if gpu.sockets else NODE_GPUS for gpu in types])
+
+
+def _machines(asked: Question, sizes: list[int]) -> list[list[int]]:
+    """Of each type the machines that its nodes are in, where a cluster's machines hold several types; else nothing."""
+    from sim.cli.options import load_named_cluster
+
+    spec = load_named_cluster(asked.cluster, asked.prices) if asked.cluster is not None else None
+    if spec is None or not spec.node_machine:
+        return []
+    of_type = [[node for node, kind in enumerate(spec.node_type.tolist()) if kind == t] for t in range(len(spec.types))]
+    if any(int(spec.node_gpus[node]) != size for of, size in zip(of_type, sizes, strict=True) for node in of):
+        raise refused("machines of several types, and nodes of several sizes", "--cluster", asked.cluster,
+                      "nodes of one size for each type, and no other --node-gpus")
+    if asked.per == "node":
+        raise refused("machines of several types are not paid as a whole", "--per", asked.per, "gpu")
+    return [[spec.node_machine[node] for node in of] for of in of_type]
 
 
 def _rented(asked: Question, types: list[GpuType], sizes: list[int]) -> list[int]:
@@ -352,7 +373,7 @@ def exactly(request: Request, counts: tuple[int, ...]) -> Request:
     from policies.recommend.request.fleet import Fleet
 
     whole = request.fleet
-    fleet = Fleet(request.performance, whole.types, counts, whole.node_gpus, whole.rented_gpus)
+    fleet = Fleet(request.performance, whole.types, counts, whole.node_gpus, whole.rented_gpus, whole.machines)
     return replace(request, fleet=fleet, max_gpus=sum(counts), _judged={})
 
 

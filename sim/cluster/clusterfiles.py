@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationInfo, field_validator, model_validator
 
+from sim.cluster.nodeplaces import machines_of, racks_of
 from sim.cluster.nodeprices import NodePrice, TypePrices, at_mean, priced_groups
 from sim.cluster.sites import ALIKE, Adapter, Sites, ZoneLink
 from sim.cluster.spec import ClusterError, ClusterSpec, Links
@@ -50,6 +51,8 @@ class Nodes(NodePrice):
         le=1e9)
     network_gbits_per_s: float | None = setting(None, "the same in Gbit/s", unit="Gbit/s", ge=1e-5, le=1e10)
 
+    machine: str = setting("", "kind of machine that these GPUs are in with those of other tables: the k-th nodes "
+                           "of all such tables are one; left out: each node is one")
     type: str = setting(..., "GPU type of the catalogue, any case", min_length=1)
     count: int = setting(..., "nodes of this kind", unit="nodes", ge=1, le=MAX_GPUS)
     gpus: int = setting(..., "GPUs of each", unit="GPU", ge=1, le=MAX_GPUS_PER_NODE)
@@ -297,15 +300,16 @@ def _of_file(file: ClusterFile, where: str, name: str, prices: str | None) -> Cl
     counts = [group.count for group in file.nodes]
     order = list(dict.fromkeys(gpu.name for gpu in found))
     priced = priced_groups(file, file.nodes, found, where, prices)
+    machines, racks = machines_of(file.nodes, where, MAX_GPUS_PER_NODE), racks_of(file.nodes)
     alike = [[i for i, gpu in enumerate(found) if gpu.name == one] for one in order]
     return ClusterSpec.build(
         file.name or name or shorthand,
         [at_mean([priced[i] for i in of], [file.nodes[i].count * file.nodes[i].gpus for i in of]) for of in alike],
         np.repeat([order.index(gpu.name) for gpu in found], counts).tolist(),
         np.repeat([group.gpus for group in file.nodes], counts).tolist(),
-        _racks(file.nodes).tolist(), file.links.links(_sites(file, found, where)),
+        racks.tolist(), file.links.links(_sites(file, found, where)),
         np.repeat([gpu.price_or_nan for gpu in priced], counts).tolist(),
-        [group.zone for group in file.nodes for _ in range(group.count)] if file.links.zones else (),
+        [group.zone for group in file.nodes for _ in range(group.count)] if file.links.zones else (), machines,
     )
 
 
@@ -350,18 +354,6 @@ def _sites(file: ClusterFile, found: list[GpuType], where: str) -> Sites:
         for (name, gpus), rate in rates.items() if name in told_of
     )
     return Sites(adapters, tuple(zones))
-
-
-def _racks(groups: list[Nodes]) -> np.ndarray:
-    """Rack of each node: groups without rack_size share the first rack, others fill racks of their own."""
-    racks, free = [], int(any(group.rack_size is None for group in groups))
-    for group in groups:
-        if group.rack_size is None:
-            racks.append(np.zeros(group.count, dtype=np.int64))
-        else:
-            racks.append(free + np.arange(group.count) // group.rack_size)
-            free = int(racks[-1][-1]) + 1
-    return np.concatenate(racks)
 
 
 def _type(name: str, where: str) -> GpuType:

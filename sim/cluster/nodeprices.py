@@ -33,6 +33,8 @@ class NodePrice(Settings):
 
     price_kind: str = setting("", "of these nodes: on-demand, spot, reserved or unknown; left out: the type's price",
                               allowed=", ".join(_KINDS))
+    price_per: str = setting("", "node: the catalogue's price of nodes of as many GPUs; left out: its first price",
+                             allowed="node")
     price_usd_per_gpu_h: float | None = setting(None, "of these nodes, in place of the type's", unit="USD/GPU-h", ge=0,
                                                 le=MOST_USD_PER_H)
     price_usd_per_node_h: float | None = setting(None, "the same for each whole node", unit="USD/node-h", ge=0,
@@ -41,6 +43,10 @@ class NodePrice(Settings):
     @model_validator(mode="after")
     def _one(self) -> NodePrice:
         said = [name for name in NodePrice.model_fields if getattr(self, name) not in ("", None)]
+        if self.price_per not in ("", "node"):
+            raise RefusedError(f"no such price: of a {self.price_per!r}", allowed="price_per = 'node'")
+        if self.price_per and (self.price_kind or "on-demand") in PRICE_KINDS:
+            said = [name for name in said if name != "price_kind"]  # of which kind the node's price is
         if len(said) > 1:
             raise RefusedError(f"the price is given twice: {' and '.join(said)}", allowed="one of them")
         if self.price_kind and self.price_kind not in _KINDS:
@@ -80,6 +86,7 @@ class Group(Protocol):
 
     gpus: int
     price_kind: str
+    price_per: str
     price_usd_per_gpu_h: float | None
     price_usd_per_node_h: float | None
 
@@ -103,7 +110,8 @@ def priced_groups(
     own = _types(file, groups, found, where)
     if prices is not None:
         if prices_file(prices) is None:
-            return [gpu.at(prices) for gpu in found]
+            return [gpu.at(prices).in_nodes(group.gpus) if group.price_per else gpu.at(prices)
+                    for gpu, group in zip(found, groups, strict=True)]
         table = read_prices(prices)
         return [gpu.priced(chosen(table.get(gpu.name, ()), group.price_kind, f"{prices}, {gpu.name}"))
                 for gpu, group in zip(found, groups, strict=True)]
@@ -137,12 +145,25 @@ def _priced(
             return _set(gpu, usd / share, f"{where}.price_usd_per_{key}_h")
     if group.price_kind == UNKNOWN:
         return gpu.priced(None)
+    if group.price_per:
+        return _of_node(gpu.at(group.price_kind or "on-demand"), group.gpus, where)
     if group.price_kind:
         row = chosen(rows, group.price_kind, where)
         return gpu.at(group.price_kind) if row is None else gpu.priced(row)
     if own is not None:
         return _set(gpu, *own)
     return gpu.priced(chosen(rows, "", where)) if rows else gpu
+
+
+def _of_node(gpu: GpuType, node_gpus: int, where: str) -> GpuType:
+    """The type at the catalogue's price of nodes of so many GPUs."""
+    found = gpu.in_nodes(node_gpus)
+    if found.rented_gpus != node_gpus:
+        sold = sorted({str(price.node_gpus) for price in gpu.prices if price.node_gpus}, key=int)
+        known = f"nodes of {', '.join(sold)} GPUs" if sold else "a type of which the catalogue knows prices of nodes"
+        raise ClusterError("no price of such a node is known", where=f"{where}.price_per", allowed=known,
+                           got=f"{gpu.name}, {node_gpus} GPUs a node", todo="Give price_usd_per_node_h instead.")
+    return found
 
 
 def _set(gpu: GpuType, usd_per_gpu_h: float | None, where: str) -> GpuType:

@@ -128,6 +128,8 @@ class ClusterSpec:
     gpu_node : int32 [GPUs], node of each GPU.
     node_usd_per_gpu_h : float64 [nodes], price of a GPU-hour there; NaN: unknown. `types` have the mean.
     node_zone : zone of each node; empty: all are in one.
+    node_machine : machine of each node; empty: each node is one. GPUs of several types in one machine are a node each:
+        placement, the ledger and results know them as such, and links join them as GPUs of one machine.
     """
 
     name: str
@@ -140,6 +142,7 @@ class ClusterSpec:
     gpu_node: np.ndarray
     node_usd_per_gpu_h: np.ndarray
     node_zone: tuple[str, ...] = ()
+    node_machine: tuple[int, ...] = ()
 
     @classmethod
     def build(
@@ -152,6 +155,7 @@ class ClusterSpec:
         links: Links | None = None,
         node_usd_per_gpu_h: Sequence[float] | None = None,
         node_zone: Sequence[str] = (),
+        node_machine: Sequence[int] = (),
     ) -> ClusterSpec:
         """Make a cluster from one type index and one GPU count a node; without prices of nodes at those of the types.
 
@@ -188,7 +192,7 @@ class ClusterSpec:
         for array in arrays:
             array.flags.writeable = False
         return cls(name, tuple(types), arrays[0], arrays[1], arrays[2], links or Links(), arrays[3], arrays[4], prices,
-                   tuple(node_zone))  # fmt: skip
+                   tuple(node_zone), tuple(node_machine))  # fmt: skip
 
     @cached_property
     def node_site(self) -> tuple[Site, ...]:
@@ -198,6 +202,36 @@ class ClusterSpec:
         kinds = zip(self.node_type.tolist(), self.node_gpus.tolist(), self.node_zone or ("",) * self.num_nodes,
                     strict=True)  # fmt: skip
         return tuple(self.links.site(self.types[t], gpus, zone) for t, gpus, zone in kinds)
+
+    def machines(self, gpus: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of each GPU its machine, and its number there: those of the machine's first node come first."""
+        nodes = self.gpu_node[gpus]
+        slots = gpus - self.node_first[nodes]
+        if not self.node_machine:
+            return nodes, slots
+        machine, before = self._machines
+        return machine[nodes], slots + before[nodes]
+
+    @cached_property
+    def _machines(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each node its machine, and how many GPUs earlier nodes of the machine have."""
+        there: dict[int, int] = {}
+        before = np.zeros(self.num_nodes, dtype=np.int64)
+        for node, (machine, gpus) in enumerate(zip(self.node_machine, self.node_gpus.tolist(), strict=True)):
+            before[node] = there.get(machine, 0)
+            there[machine] = before[node] + gpus
+        return np.array(self.node_machine), before
+
+    def with_it(self, node: int) -> tuple[int, ...]:
+        """All nodes of a node's machine: they fail together."""
+        if not self.node_machine:
+            return (node,)
+        return tuple(np.flatnonzero(self._machines[0] == self.node_machine[node]).tolist())
+
+    @property
+    def zoned(self) -> bool:
+        """Whether there are several zones, so that bytes may leave one."""
+        return bool(self.links.sites.zones)
 
     @property
     def num_nodes(self) -> int:

@@ -50,7 +50,7 @@ class Desk:
         self._policy, self._truth, self._view, self._ledger = policy, truth, view, ledger
         self._clock, self._queue, self._book, self._referee = clock, queue, book, referee
         self._on_finish, self._enqueue, self._leave = on_finish, enqueue, leave
-        self._shares = policy.shares_gpus
+        self._shares, self._zone = policy.shares_gpus, cluster.node_zone if cluster.zoned else ()
         self._neighbours = neighbours(trace, truth, cluster, config, policy.shares_gpus)
         self._terms = Terms(view, cluster, policy, truth, config, self._refuse)
         self._leases = Leases(clock, book.leases, ask, on_lease_end) if policy.leases_gpus else None
@@ -168,10 +168,20 @@ class Desk:
                 got=f"{gpus.size} GPUs of {self._referee.types_of(gpus)}",
             )
         self._set_end(row, self._book.launch(row, gpus, placement, rate, now, agreed))
+        if self._zone:
+            self._book.egress.update(self._egress(row, gpus, plan, agreed))
         if agreed is not None:
             self._terms.join(row, gpus, agreed)
         if self._neighbours is not None:
             self._neighbours.join(row, gpus, placement.plan, rate, milli)
+
+    def _egress(self, row: int, gpus: np.ndarray, plan: Plan | None, agreed: Agreed | None) -> dict[int, float]:
+        """USD a unit of work of a job whose GPUs are in several zones, for bytes that leave one: USD of an iteration /
+        work that it brings."""
+        if len({self._zone[node] for node in self._ledger.gpu_node[gpus].tolist()}) < 2:
+            return {}
+        batch, worth = (0, 1.0) if agreed is None else (agreed.batch_size, agreed.worth)
+        return {row: self._truth.egress_usd(row, gpus, plan, batch) / worth}
 
     def _planned(self, row: int, gpus: np.ndarray, plan: Plan) -> float:
         """Work a second by a plan; one that the model cannot have is the policy's mistake."""

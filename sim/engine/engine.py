@@ -75,6 +75,8 @@ class Engine:
         by_lane = may_run(policy, truth, config, view, cluster, timetable, tenants)
         self._book = JobBook(trace, truth, config, recorder, view, ledger, tenants, in_lists=not by_lane)
         self._referee = Referee(trace, cluster, policy, truth, view, ledger, self._book.vc_left, timetable, tenants)
+        if not by_lane:
+            self._referee.in_lists()
         self._desk = Desk(
             trace, cluster, policy, truth, config, view, ledger, self._clock, self._queue, self._book, self._referee,
             on_finish=self._on_finish, enqueue=self._enqueue, leave=self._leave, ask=self._ask,

@@ -32,11 +32,14 @@ from sim.results.recorder import Recorder
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
 from traces.trace import Trace
+from traces.words import alike
 
 ENTRIES, POOL = 1 << 14, 1 << 18
 """Rates that are remembered, and the nodes that their gangs lie on."""
 MOST_CHANGES = 64
 """Times that the policy itself goes on in between: more are not worth the change."""
+MOST_LAUNCHES = 2**31 - 2**26
+"""Starts after which the lane is left: it numbers them in 32 bits."""
 _REASONS = np.array([schema.END_REASONS.index(name or "done") for name in WHY], dtype=np.int8)
 WORTH_IT, NO_LOSS = 20_000, 1_000
 """Jobs from which the lane is taken: that are worth its compilation, and, where it is compiled, the change of lane."""
@@ -74,7 +77,7 @@ class Lane:
         self._gone = _gone(trace, truth, view, referee)
         self.changes = 0
         """Times that the lane was left."""
-        self._static = np.array([trace.submit_s, truth.work_total, truth.reference_rate, view.jobs.gpus])
+        self._static = tuple(map(_reading, (trace.submit_s, truth.work_total, truth.reference_rate, view.jobs.gpus)))
         after, saves = overheads(config), config.preempted_work == "kept"
         self._cost = np.array([*(after[why] for why in WHY), config.checkpoint_interval_s, float(saves)])
         self._cluster = view.gangs, view.vc_left, ledger.state, ledger.shape
@@ -132,12 +135,16 @@ class Lane:
                 self._on_progress(len(launch) - int(n[at.OPEN]), float(f[at.NOW]))
             if why != kernel.FULL and not (why == kernel.UNKNOWN and self._learn(int(n[at.PLACED]))):
                 break
+            if n[at.LAUNCHES] > MOST_LAUNCHES:
+                break
         self.changes += 1
         self._clock.begin_anew(float(f[at.NOW]))
         self._queue.take_back(int(n[at.HEAD]), int(n[at.SIZE]))
         ends = self._book.take_back(sums, marks, live, int(n[at.RUNNING]), launch, bool(n[at.OPEN]))
         desk.launches, desk.in_vain = int(n[at.LAUNCHES]), int(n[at.IN_VAIN])
         self._note(next_row, int(n[at.NEXT]), marks, sums[at.END])
+        if n[at.OPEN]:
+            self._referee.in_lists()
         if why == kernel.VAIN:
             desk.in_vain_too_often(int(n[at.VAIN_ROW]))
         return Left(int(n[at.NEXT]), int(n[at.OPEN]), decisions, ends, why in (kernel.PLAIN, kernel.UNKNOWN),
@@ -200,18 +207,24 @@ def may_run(
     return config.fast_lane == "on" or jobs >= WORTH_IT or (jobs >= NO_LOSS and is_kept(_kernel(said)))
 
 
+def _reading(column: np.ndarray) -> np.ndarray:
+    """A column as kernels have it that only read it: to Numba it is one type, whoever else may write."""
+    column = column.view()
+    column.flags.writeable = False
+    return column
+
+
 def _kernel(said: FastLane) -> Any:
     return kernel.run_backfilling if said.backfills else kernel.run_preemptive if said.preempts else kernel.run_ordered
 
 
 def _gone(trace: Trace, truth: Truth, view: View, referee: Referee) -> np.ndarray:
     """bool [jobs]: jobs that can never run here; the referee is asked once a kind of job."""
-    kinds = np.stack([*(column.astype(np.int64) for column in view.gangs)], axis=1)
-    _, first, kind = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
-    gone = np.array([bool(referee.impossible(row)) for row in first.tolist()])[kind.reshape(-1)]
+    kind, first = alike(*view.gangs)
+    gone = np.array([bool(referee.impossible(row)) for row in first.tolist()])[kind]
     gone[list(truth.why_not)] = True
     for row in first[gone[first]].tolist():  # one that its own model keeps out says nothing of its kind
         if row in truth.why_not:
-            for other in np.flatnonzero(kind.reshape(-1) == kind.reshape(-1)[row]).tolist():
+            for other in np.flatnonzero(kind == kind[row]).tolist():
                 gone[other] = bool(referee.impossible(other))
     return gone

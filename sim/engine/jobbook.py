@@ -10,7 +10,7 @@ from sim.api import Placement, View
 from sim.cluster.spec import Ledger
 from sim.cluster.tenants import TenantLedger
 from sim.engine.terms import Agreed
-from sim.kernels.lanejobs import END, FIRST, LAUNCH, RUNNING, TRIES, add_running
+from sim.kernels.lanejobs import END, FIRST, HEAP_AT, LAUNCH, RUNNING, TRIES, add_running
 from sim.kernels.service import SERVED
 from sim.results.recorder import Recorder
 from sim.results.schema import END_REASONS
@@ -47,8 +47,8 @@ class JobBook:
 
     A job's work is split evenly over its attempts; `target[row]` is where the present attempt ends.
     Numbers that are read one at a time live in lists (three times as fast as arrays); policies read the view's arrays.
-    Where the fast lane takes them first (not `in_lists`) they are arrays until it gives them back: of a million jobs
-    that all leave on it no list is ever made.
+    Where the fast lane takes them first (not `in_lists`) they are one value for all until it gives them back: of a
+    million jobs that all leave on it no list is ever made.
     """
 
     def __init__(
@@ -63,12 +63,14 @@ class JobBook:
         """Share of each of its GPUs that a job asks for."""
         self._milli: Any = trace.gpu_milli.copy()
         """Share of each of its GPUs that a job holds, or held last."""
-        self._ended_by: Any = [""] * n
+        self._ended_by: Any = [""] * n if in_lists else np.broadcast_to(np.array("", dtype=object), n)
         self._overhead_after = overheads(config)
         self._load_gib_per_s = config.restart_gib_per_s
         self._terms: dict[int, Agreed] = {}
         self.leases: dict[int, float] = {}
         """When the GPUs of running jobs fall back, where they were given for a time."""
+        self.egress: dict[int, float] = {}
+        """USD a unit of work of running jobs whose GPUs are in several zones; NaN: unknown."""
         self._vc: Any = view.jobs.vc
         self.vc_left: list[int] = view.vc_left.tolist()
         """What each virtual cluster may still take (milli-GPU): the truth, of which the view's array is a copy."""
@@ -80,7 +82,7 @@ class JobBook:
             self._as_lists("target", *_GIVEN)
 
         def zeros(kind: type = float) -> Any:
-            return [kind()] * n if in_lists else np.zeros(n, dtype=kind)
+            return [kind()] * n if in_lists else np.broadcast_to(np.zeros((), dtype=kind), n)
 
         self.done, self._try = zeros(), zeros(int)
         self._begin, self._overhead, self._rate = zeros(), zeros(), zeros()
@@ -266,6 +268,8 @@ class JobBook:
             self._terms.pop(row, None)
         if self.leases:
             self.leases.pop(row, None)
+        if self.egress:
+            self.egress.pop(row, None)
         view.served_s[row] = kept / self._reference[row]
         view.begin_s[row] = np.nan
         view.slot_n[row] = 0
@@ -287,6 +291,8 @@ class JobBook:
                 self._recorder.terms(agreed.batch_size, agreed.cap_w, until_s)
             elif not np.isnan(until_s):
                 self._recorder.terms(0, 0.0, until_s)
+        if row in self.egress:
+            self._recorder.egress(self.egress[row])
         if view.by_type_s is not None:
             view.by_type_s[row, np.unique(self._ledger.node_type[self._ledger.gpu_node[gpus]])] += now_s - begin
         self._held[row] += now_s - begin
@@ -301,16 +307,19 @@ class JobBook:
         `launch`: number of each job's present launch; `gone`: bool [jobs], jobs that can never run.
         """
         number = {why: i for i, why in enumerate(WHY)}
-        ended_by = [number[why] for why in self._ended_by]
-        blank, none = np.full(len(gone), np.nan), np.full(len(gone), -1)
-        sums = np.array([self.done, self.target, self._rate, self._stood, self.first_start_s, blank, blank])
-        marks = np.array([self._attempts, gone, self._try, ended_by, self._starts, launch, none, none], dtype=np.int64)
+        ended_by = np.fromiter(map(number.__getitem__, self._ended_by), dtype=np.int32, count=len(gone))
+        sums, marks = np.empty((END + 1, len(gone))), np.empty((HEAP_AT + 1, len(gone)), dtype=np.int32)
+        for kept, columns in ((sums, (self.done, self.target, self._rate, self._stood, self.first_start_s)),
+                              (marks, (self._attempts, gone, self._try, ended_by, self._starts, launch))):
+            for index, column in enumerate(columns):
+                kept[index] = column
+            kept[len(columns):] = -1 if kept is marks else np.nan
         slots = len(self._ledger.gpu_node) * (1000 // int(np.min(self.asked_milli)))
         live, count = np.empty((2, slots + 1), dtype=np.int32), np.zeros(RUNNING + 1, dtype=np.int64)
         for row in self.running.tolist():
             sums[END, row] = self._end_s(row)
             add_running(row, live, sums, marks, count)
-        for name in _LENT:
+        for name in (*_LENT, "first_start_s"):
             setattr(self, name, None)  # `take_back` makes them anew: of a million jobs 100 MiB
         return sums, marks, live
 
@@ -322,14 +331,12 @@ class JobBook:
 
         Where all jobs have left (not `some_left`) nobody asks for more than when they first started.
         """
-        view = self._view
+        view, self.first_start_s = self._view, sums[FIRST].copy()
         if not some_left:
-            self.first_start_s[:] = sums[FIRST]
             self._running, self.gpus = live[0], {}
             return []
         self._as_lists(*_GIVEN)
         self.done, self.target, self._rate, self._stood = sums[:FIRST].tolist()
-        self.first_start_s[:] = sums[FIRST]
         self._saved, self._worked = list(self._stood), [0.0] * len(self.done)
         self._try, ended_by, self._starts = marks[TRIES:LAUNCH].tolist()
         self._ended_by = [WHY[i] for i in ended_by]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.kernels.queue import insert, remove
+from traces.given_back import zeros
 
 
 class JobQueue:
@@ -16,9 +17,9 @@ class JobQueue:
 
     def __init__(self, num_jobs: int) -> None:
         capacity = 2 * num_jobs + 8
-        self._rows = np.zeros(capacity, dtype=np.int32)
-        self._keys = np.zeros(capacity)
-        self._key_of = np.full(num_jobs, np.nan)
+        self._rows = zeros(capacity, np.int32)
+        self._keys = zeros(capacity)
+        self._key_of = zeros(num_jobs)
         self._head, self._size = num_jobs // 2, 0
 
     def __len__(self) -> int:

@@ -17,7 +17,8 @@ FAILED, ABSENT = 1, 2
 
 
 class Outages:
-    """Plans failures, repairs and the timetable's steps on the clock and keeps the ledger true.
+    """Plans failures, repairs and the timetable's steps on the clock and keeps the ledger true. Nodes of one machine
+    fail together.
 
     Up times of a node are exponential with mean `mtbf_h`, down times with mean `repair_h`, whether the timetable has
     the node there or not: the same seed fails the same nodes. The engine frees the jobs of a node (`on_down`) before
@@ -37,6 +38,7 @@ class Outages:
         ask: Callable[[], None],
     ) -> None:
         self._clock, self._ledger, self._timetable, self._first = clock, ledger, timetable, cluster.node_first
+        self._with_it = cluster.with_it
         self._on_down, self._on_step, self._ask = on_down, on_step, ask
         self._mtbf_s = np.inf if config.mtbf_h is None else config.mtbf_h * 3600.0
         self._repair_s = config.repair_h * 3600.0
@@ -68,7 +70,8 @@ class Outages:
         self._plan_step()
         if self._mtbf_s < np.inf:
             for node in range(len(self.down_s)):
-                self._plan_failure(node)
+                if self._with_it(node)[0] == node:
+                    self._plan_failure(node)
 
     # -- the timetable ------------------------------------------------------------------------------------------------
 
@@ -95,14 +98,16 @@ class Outages:
 
     def _fail(self, event: Any) -> None:
         node, now = event.value, float(self._clock.now)
-        self._down(node, FAILED)
+        for one in self._with_it(node):
+            self._down(one, FAILED)
         self.num_failed += 1
         self._clock.at(now + self._rng.exponential(self._repair_s), self._repair, node)
         self._ask()
 
     def _repair(self, event: Any) -> None:
         node = event.value
-        self._up(node, FAILED)
+        for one in self._with_it(node):
+            self._up(one, FAILED)
         self.num_failed -= 1
         self._plan_failure(node)
         self._ask()

@@ -166,7 +166,7 @@ def simulate(
             "name": cluster.name,
             "gpus_by_type": counts,
             "nodes": cluster.num_nodes,
-            "links": asdict(cluster.links),
+            "links": schema.in_json(asdict(cluster.links)),  # an unknown price is no number
         },
         "work": {
             "mode": truth.mode, "unit": truth.unit, "rule": truth.rule,
@@ -184,6 +184,7 @@ def simulate(
         "decisions": outcome.decisions,
         "versions": dict(versions()),
         **({"timetable": timetable.info} if timetable.info else {}),
+        **({"policy_counts": counts} if (counts := {k: v for k, v in policy.counted().items() if v}) else {}),
         "code_hash": code_hash(),
         **(settings or {}),
     }

@@ -39,13 +39,15 @@ class Agreed:
     ----------
     milli : share of each slot's GPU.
     rate : work a second, without neighbours.
-    per_iteration : work that an iteration brings on whole GPUs, times the share.
+    worth : work that an iteration brings.
+    per_iteration : the same on whole GPUs, times the share.
     batch_size, cap_w : as segments say them; 0 where the placement says nothing.
     memory_gib : float64 [slots], what each slot needs of its GPU's memory; NaN where that is unknown.
     """
 
     milli: int
     rate: float
+    worth: float
     per_iteration: float
     batch_size: int
     cap_w: float
@@ -90,7 +92,7 @@ class Terms:
         memory = None
         if milli < WHOLE and self._policy.shares_gpus:
             memory = self._memory(row, placement, milli, batch)
-        return Agreed(milli, rate, worth * part, placement.batch_size, placement.cap_w, memory)
+        return Agreed(milli, rate, worth, worth * part, placement.batch_size, placement.cap_w, memory)
 
     def _whole_number(self, row: int, what: str, value: Any, low: int, high: int) -> int:
         """A number of a placement; 0: it says nothing."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from sim.api import Jobs, Policy, PolicyError, View
@@ -12,8 +14,9 @@ from sim.performance import Performance
 from sim.performance.throughput import Throughput
 from sim.settings.config import EngineConfig
 from sim.workload.progress import Truth
-from traces.columns import BY_NAME
+from traces.columns import BY_NAME, shared
 from traces.errors import did_you_mean
+from traces.given_back import zeros
 from traces.trace import Trace
 from traces.words import coded
 
@@ -59,11 +62,11 @@ def make_view(
         gpu_milli=trace.gpu_milli,
         worker_gpus=trace.worker_gpus,
         gpus=trace.num_gpus * (trace.gpu_milli / 1000.0),
-        types=_type_masks(trace, cluster, truth, policy.sizes_gangs),
-        vc=vc,
+        types=_reading(_type_masks(trace, cluster, truth, policy.sizes_gangs).view()),
+        vc=_reading(vc.view()),
         vc_names=names,
         deadline_kind=_deadline_kinds(trace),
-        **{name: _whole(getattr(trace, name)) for name in AS_SUBMITTED},
+        **_side_by_side({name: getattr(trace, name) for name in AS_SUBMITTED}),
     )
     view = View(
         jobs,
@@ -148,9 +151,21 @@ def _check_needs(
         raise PolicyError("the policy needs run-time estimates, and this run gives none", where=where)
 
 
-def _whole(column: np.ndarray) -> np.ndarray:
-    """The column, read-only. Numbers lie side by side, even one that all jobs share: kernels expect that layout."""
-    column = column if column.dtype == object else np.ascontiguousarray(column)
+def _side_by_side(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The columns, read-only. Numbers lie side by side, even one that all jobs share: kernels expect that layout. Of
+    such columns those with the same number are one array, and one of zeros takes no memory."""
+    found, made = {}, {}
+    for name, column in columns.items():
+        if column.dtype != object and shared(column) and len(column):
+            kind = column.dtype, str(column[0])
+            if kind not in made:
+                made[kind] = np.ascontiguousarray(column) if column[0] else zeros(len(column), column.dtype)
+            column = made[kind]
+        found[name] = _reading(column)
+    return found
+
+
+def _reading(column: np.ndarray) -> np.ndarray:
     column.flags.writeable = False
     return column
 

@@ -12,6 +12,7 @@ from datetime import date as day
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
+from typing import Any
 
 from traces.errors import HetsimError, did_you_mean
 
@@ -157,6 +158,8 @@ class GpuType:
     """What is known of its price; `price_usd_per_h` is the one that counts."""
     rented_gpus: int = 1
     """GPUs of the node that this price is for; 1: it is rented by the GPU."""
+    sockets: int = 0
+    """Of a server without a GPU, which all its sockets are: its rates are theirs together. 0: a GPU."""
     own: str | None = None
     """Where the figures of a type of the user's own are from; None: it is one of the catalogue."""
 
@@ -179,15 +182,30 @@ class GpuType:
                                 todo=did_you_mean(kind, PRICE_KINDS))
         return self.priced(next((price for price in self.prices if price.kind == kind), None))
 
+    def in_nodes(self, node_gpus: int) -> GpuType:
+        """The type as rented in whole nodes of so many GPUs, at the price of its kind that is for just such nodes.
+
+        As it is where none is known, or where the price that counts is the user's own.
+        """
+        mine = self._row
+        sold = () if mine is None else self.prices
+        found = next((price for price in sold if (price.kind, price.node_gpus) == (mine.kind, node_gpus)), None)  # type: ignore[union-attr]
+        return self if found is None else self.priced(found)
+
+    @property
+    def _row(self) -> Price | None:
+        """The price of the catalogue, or of the type's own, that counts; None: another one does."""
+        row = next((price for price in self.prices if str(price) == self.cite.get("price")), None)
+        return None if row is None or row.usd_per_gpu_h != self.price_usd_per_h else row
+
     def alone(self, node_gpus: int) -> str:
         """What to say where the price that counts is that of a node of one GPU, and nodes have `node_gpus`.
 
         Providers ask more for a GPU among others than for one by itself, or sell none: then the price is too low, or a
         guess. Empty where it is neither, or where the price is the user's own.
         """
-        mine = next((price for price in self.prices if str(price) == self.cite.get("price")), None)
-        usd = self.price_usd_per_h
-        if mine is None or usd is None or mine.usd_per_gpu_h != usd or mine.node_gpus != 1 or node_gpus < 2:
+        mine, usd = self._row, self.price_usd_per_h
+        if mine is None or usd is None or mine.node_gpus != 1 or node_gpus < 2:
             return ""
         sold = [price for price in self.prices if price.kind == mine.kind and price.node_gpus >= node_gpus]
         near = min(sold, key=lambda price: price.node_gpus, default=None)
@@ -282,10 +300,17 @@ def catalogue() -> Mapping[str, GpuType]:
 def _shipped() -> Mapping[str, GpuType]:
     table = tomllib.loads(files("sim.hardware").joinpath("gpus.toml").read_text("utf-8"))
     types = {}
-    for name, entry in table["gpu"].items():
+    for name, entry in {**table["gpu"], **{name: _server(entry) for name, entry in table["cpu"].items()}}.items():
         prices = tuple(Price(**row) for row in entry.get("prices", ()))
         types[name] = GpuType(**{**entry, "name": name, "price_usd_per_h": None, "prices": prices}).at("on-demand")
     return types
+
+
+def _server(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A server without a GPU as one device: rates and power of its sockets add up; PCIe alone joins it to others."""
+    rates = ("peak_tflops", "fp32_tflops", "mem_gbytes_per_s", "power_w")
+    return {**entry, **{name: entry[name] * entry["sockets"] for name in rates},
+            "tf32_tflops": 0.0, "nvlink_gbytes_per_s": 0.0}
 
 
 def gpu_type(name: str) -> GpuType:

@@ -26,15 +26,19 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
-import numba
-from numba.core import event, types
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.environment import Environment, _rebuild_env, lookup_environment
-from numba.core.registry import CPUDispatcher
-from numba.core.runtime.nrt import rtsys
-
 from sim.kernels.cache_folder import cache_root
+from traces.late import unseen
+
+# Numba imports SciPy to look at its version, PyYAML for a file of settings that is rarely there, and Coverage for who
+# measures it (it is imported by then): a fifteenth of a small run.
+with unseen("coverage", "scipy", *["yaml"] * (not Path(".numba_config.yaml").exists())):
+    import numba
+    from numba.core import event, types
+    from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.environment import Environment, _rebuild_env, lookup_environment
+    from numba.core.registry import CPUDispatcher
+    from numba.core.runtime.nrt import rtsys
 
 try:
     import fcntl

@@ -76,8 +76,8 @@ def _advance(
     """
     if _full(slots, out, n) or n[DECISIONS] - looked >= LOOK_UP:
         return FULL
-    jobs, heap = said.shape[1], live[1]
-    comes = said[SUBMIT, n[NEXT]] if n[NEXT] < jobs else np.inf
+    jobs, heap = len(said[SUBMIT]), live[1]
+    comes = said[SUBMIT][n[NEXT]] if n[NEXT] < jobs else np.inf
     ends = sums[END, heap[0]] if n[RUNNING] > 0 else np.inf
     due = min(comes, ends, f[ALARM])
     if due > f[HORIZON] or due == np.inf:
@@ -94,9 +94,9 @@ def _advance(
             n[OPEN] -= 1
             marks[LAUNCH, row] = -1
         else:
-            sums[TARGET, row] = said[TOTAL, row] * (marks[TRIES, row] + 1) / marks[ATTEMPTS, row]
+            sums[TARGET, row] = said[TOTAL][row] * (marks[TRIES, row] + 1) / marks[ATTEMPTS, row]
             enqueue(row, terms, service, sums, queue, n, f)
-    while n[NEXT] < jobs and said[SUBMIT, n[NEXT]] == due:
+    while n[NEXT] < jobs and said[SUBMIT][n[NEXT]] == due:
         row = n[NEXT]
         if marks[GONE, row]:
             n[OPEN] -= 1

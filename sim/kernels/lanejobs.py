@@ -3,9 +3,9 @@
 The groups of arrays are those of `sim.kernels.ledger` and these, each with a row for what is named and a column a job:
 
 `service`  what jobs have had, as in `sim.kernels.service`
-`said`     SUBMIT, TOTAL, REFERENCE, GPUS: what does not change
+`said`     SUBMIT, TOTAL, REFERENCE, GPUS: what does not change, arrays that others have, too
 `sums`     DONE, TARGET, RATE, STOOD, FIRST, KEY, END: work, rate and times
-`marks`    ATTEMPTS, GONE, TRIES, ENDED_BY, STARTS, LAUNCH, RUNNING_AT, HEAP_AT: numbers; GONE: it can never run
+`marks`    ATTEMPTS, GONE, TRIES, ENDED_BY, STARTS, LAUNCH, RUNNING_AT, HEAP_AT: int32; GONE: it can never run
 
 and `live`, int32 [2, most]: running rows in no particular order, and the heap of their ends; `queue`, rows and keys as
 in `sim.kernels.queue`; `out`, what Python fetches now and then: rows and what ended them, their times and work, their
@@ -124,7 +124,7 @@ def close(row, why, worked, kept, service, said, sums, marks, live, held, gangs,
     _record(row, why, worked, max(0.0, sums[DONE, row] + worked - kept), service, sums, held, out, n, f)
     sums[DONE, row] = kept
     marks[ENDED_BY, row] = why
-    service[SERVED, row] = kept / said[REFERENCE, row]
+    service[SERVED, row] = kept / said[REFERENCE][row]
     service[BEGIN, row] = np.nan
     slot_n[row] = 0
     _drop_running(row, live, sums, marks, n)
@@ -167,7 +167,7 @@ def start(row, gpus, rate, cost, service, said, sums, marks, live, held, gangs, 
     marks[STARTS, row] += 1
     sums[STOOD, row], sums[RATE, row] = sums[DONE, row], rate
     service[BEGIN, row], service[OVERHEAD, row] = now, overhead
-    service[SPEED, row] = rate / said[REFERENCE, row]
+    service[SPEED, row] = rate / said[REFERENCE][row]
     service[SLOTS_GPU, row] = gpus.size * milli / 1000.0
     n[LAUNCHES] += 1
     marks[LAUNCH, row] = n[LAUNCHES]

@@ -94,6 +94,11 @@ class Network:
                 "nodes that do not send alike cannot share links", where=f"cluster {cluster.name!r}",
                 got="adapters by the kind of node, or zones", allowed="contention = none, or nodes that send alike",
             )  # fmt: skip
+        if cluster.node_machine:
+            raise PerformanceError(
+                "machines of several GPU types cannot share links", where=f"cluster {cluster.name!r}",
+                got="nodes with a machine", allowed="contention = none, or machines of one type",
+            )  # fmt: skip
         self._cluster = cluster
         nodes_of = np.bincount(cluster.node_rack)
         link, uplink = (network_bytes_per_s(cluster.links, racks) for racks in (1, 2))

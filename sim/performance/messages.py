@@ -12,8 +12,8 @@ from sim.performance.gpu_links import (
     gang_allreduce_s,
     gang_link,
     inside,
+    joined,
     network_bytes_per_s,
-    node_bytes_per_s,
     stage_link,
 )
 from sim.performance.graph import OperatorGraph
@@ -63,7 +63,7 @@ def transfer_s(num_bytes: float, sender: StageGpus, receiver: StageGpus, links: 
     Each GPU of either side holds a stretch of the micro-batch's samples, in the order of the placement and as long as
     its share, and sends each piece to whoever needs it; all pieces go at once. Pieces that leave a node share that
     node's network link, those within a node their GPU's link; the message takes as long as the busiest link plus its
-    latency. The links within a node are those of the slower of the two types; where GPUs of a node are not joined
+    latency. Unlike types of a machine are joined by PCIe, at the slower's rate; where GPUs of a node are not joined
     alike, all pieces of a GPU go over the slowest link class that one of them needs.
     """
     return max(latency_s + share * num_bytes / rate for rate, latency_s, share in busiest(sender, receiver, links))
@@ -76,7 +76,7 @@ def busiest(sender: StageGpus, receiver: StageGpus, links: Links) -> tuple[tuple
     near: dict[tuple[str, int, Reach], tuple[float, float]] = {}
     for piece, i, j, a_one, b_one, slots in pieces(sender, receiver):
         if sender.nodes[i] == receiver.nodes[j]:
-            gpu = min(a_one.gpu, b_one.gpu, key=node_bytes_per_s)
+            gpu = joined(a_one.gpu, b_one.gpu)
             link = inside(gpu, links, gang_link(gpu, slots, links))
             for port in (("gpu out", i, ()), ("gpu in", j, ())):
                 load[port] += piece

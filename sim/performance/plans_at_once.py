@@ -86,7 +86,7 @@ class PlansAtOnce:
             return False
         first = 0
         for stage in plan.stages:
-            if stage.tensor != 1 or stage.first_op != first or stage.last_op < first:
+            if stage.tensor != 1 or stage.sharded or stage.first_op != first or stage.last_op < first:
                 return False
             if stage.parts:
                 if any(part.gpus < 1 or part.tensor > 1 or part.gpu_type not in self._types for part in stage.parts):
@@ -259,9 +259,10 @@ class PlansAtOnce:
         key = name, begin, count
         found = self._places.get(key)
         if found is None:
-            nodes = self._cluster.gpu_node[self._gpus_of_type[name][begin : begin + count]]
-            racks = self._cluster.node_rack[nodes]
-            found = self._places[key] = self._types[name], tuple(nodes.tolist()), tuple(racks.tolist())
+            gpus = self._gpus_of_type[name][begin : begin + count]
+            racks = self._cluster.node_rack[self._cluster.gpu_node[gpus]]
+            machines = self._cluster.machines(gpus)[0]
+            found = self._places[key] = self._types[name], tuple(machines.tolist()), tuple(racks.tolist())
         return found
 
     def _placed(self, plan: Plan) -> Sites:

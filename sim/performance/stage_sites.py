@@ -27,7 +27,7 @@ def by_node(nodes: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class StageGpus:
-    """Where the GPUs of a stage are: for each, in order, the number of its node and of that node's rack.
+    """Where the GPUs of a stage are: for each, in order, the number of its node (or machine) and of that node's rack.
 
     Numbers need only tell nodes (and racks) apart within one job.
     """
@@ -47,6 +47,8 @@ class StageGpus:
     """Of a micro-batch's samples, for a part."""
     sites: tuple[Site, ...] = ()
     """Of the node of each GPU, where nodes do not send alike; of a gang that sends nothing but sums, each once."""
+    sharded: bool = False
+    """Tables and experts are divided among its replicas (`sim.performance.embeddings`)."""
 
     @property
     def all_parts(self) -> tuple[StageGpus, ...]:
@@ -56,6 +58,11 @@ class StageGpus:
     @property
     def replicas(self) -> int:
         return sum(len(part.nodes) // part.tensor for part in self.all_parts)
+
+    @property
+    def among(self) -> int:
+        """Replicas that divide tables and experts among them; 1: each has all."""
+        return self.replicas if self.sharded else 1
 
     @property
     def finest(self) -> int:
@@ -94,9 +101,10 @@ def layout(gpus: np.ndarray, cluster: ClusterSpec) -> Places:
             allowed=f"an array of whole numbers from 0 to {cluster.num_gpus - 1}, each once",
         )  # fmt: skip
     nodes = cluster.gpu_node[gpus]
-    slots = () if cluster.links.alike else tuple((gpus - cluster.node_first[nodes]).tolist())
+    machines, numbers_there = cluster.machines(gpus)
+    slots = () if cluster.links.alike else tuple(numbers_there.tolist())
     sites = tuple(cluster.node_site[node] for node in nodes.tolist()) if cluster.node_site else ()
-    return _renumbered(nodes.tolist()), _renumbered(cluster.node_rack[nodes].tolist()), slots, sites
+    return _renumbered(machines.tolist()), _renumbered(cluster.node_rack[nodes].tolist()), slots, sites
 
 
 def _renumbered(labels: list[int]) -> tuple[int, ...]:
@@ -163,13 +171,13 @@ def stages_on(plan: Plan, model: str, gpus: np.ndarray, cluster: ClusterSpec, pl
                 )  # fmt: skip
             gpu = cluster.types[index]
             parts.append(StageGpus(gpu, nodes[here], racks[here], stage.degree(part), slots[here], share=part.share,
-                                   sites=sites[here]))  # fmt: skip
+                                   sites=sites[here], sharded=stage.sharded))  # fmt: skip
             at += part.gpus
         if stage.parts:
             here = slice(first, at)
             one = parts[0]
             stages.append(StageGpus(one.gpu, nodes[here], racks[here], stage.tensor, slots[here], tuple(parts),
-                                    sites=sites[here]))  # fmt: skip
+                                    sites=sites[here], sharded=stage.sharded))  # fmt: skip
         else:
             stages.append(parts[0])
     return stages * plan.chunks

@@ -44,7 +44,7 @@ def iteration_on(
         if not cluster.links.alike:
             # Node by node, as the layout counts them: most GPUs first.
             order = np.lexsort((gpus, nodes, np.array([-counts[node] for node in nodes.tolist()])))
-            slots = tuple((gpus - cluster.node_first[nodes])[order].tolist())
+            slots = tuple(cluster.machines(gpus)[1][order].tolist())
     return performance.data_parallel(model, batch_size, gpu, layout, racks, slots, sites)
 
 

@@ -112,7 +112,7 @@ def nodes_table(
     for change in maintenance:
         changes[change[0]].append(change)
     return table_of(
-        schema.NODES,
+        schema.with_further("nodes", [*["zone"] * cluster.zoned, *["machine"] * bool(cluster.node_machine)]),
         {
             "node": np.arange(cluster.num_nodes, dtype=np.int32),
             "gpu_type": [t.name for t in types],
@@ -130,5 +130,7 @@ def nodes_table(
             "up_s": up_s,
             **{name: [[change[i] for change in of_node] or None for of_node in changes]
                for i, name in ((3, "maintenance"), (1, "maintenance_s"), (2, "maintenance_gpu"))},
+            "zone": list(cluster.node_zone),
+            "machine": list(cluster.node_machine),
         },
     )

@@ -54,6 +54,7 @@ class Recorder:
         self._now, self._counts = array("d"), array("i")
         self._plans: list[tuple[int, float, Plan, float]] = []
         self._terms: dict[int, tuple[int, float, float]] = {}
+        self._egress: dict[int, float] = {}
         self._full, self._many = (sys.maxsize, sys.maxsize) if spool is None else (spool.rows, min(PLANS, spool.rows))
 
     def segment(
@@ -87,6 +88,10 @@ class Recorder:
     def terms(self, batch_size: int, cap_w: float, lease_until_s: float) -> None:
         """What the last segment was on besides GPUs; 0 or NaN where nothing was said."""
         self._terms[len(self._row) - 1] = batch_size, cap_w, lease_until_s
+
+    def egress(self, usd_per_work: float) -> None:
+        """What a unit of the last segment's work costs for bytes that leave a zone; NaN: unknown."""
+        self._egress[len(self._row) - 1] = usd_per_work
 
     def decision(self, now_s: float, queued: int, running: int, started: int, stopped: int) -> None:
         """One policy call."""
@@ -178,17 +183,20 @@ class Recorder:
         reasons = pa.DictionaryArray.from_arrays(column(reason.astype(np.int32)), column(schema.END_REASONS))
         times = ("begin_s", "end_s", "overhead_s", "rate", "work_done", "work_lost")
         of_times = self._taken(count, "_begin", "_end", "_overhead", "_rate", "_done", "_lost")
+        held = dict(zip(times, of_times, strict=True))
+        zoned = self._cluster.zoned
         return table_of(
-            schema.SEGMENTS,
+            schema.with_further("segments", ["egress_usd"] * zoned),
             {
                 "job_id": self._job_ids.take(column(row)),
                 "nodes": pa.ListArray.from_arrays(column(node_starts), column((pair % nodes).astype(np.int32))),
                 "gpus": pa.ListArray.from_arrays(column(node_starts), column(shares * milli[owner] / 1000.0)),
                 "gpu_ids": pa.ListArray.from_arrays(column(starts.astype(np.int32)), column(ids)),
                 "gpu_milli": milli,
-                **dict(zip(times, of_times, strict=True)),
+                **held,
                 "end_reason": reasons.cast(pa.string()),
                 **self._terms_columns(count),
+                **(self._egress_columns(owner, pair % nodes, held["work_done"]) if zoned else {}),
             },
         )
 
@@ -208,6 +216,23 @@ class Recorder:
             values[at] = np.where((said[:, i] == 0) & (i < 2), np.nan, said[:, i])  # no batch, no cap
             found[name] = column(values, schema.SEGMENTS.field(name).type, nan_is_null=True)
         return found
+
+    def _egress_columns(self, owner: np.ndarray, node: np.ndarray, work_done: np.ndarray) -> dict[str, pa.Array]:
+        """Cost of bytes that left a zone: of a segment within one nothing, of others what was said, else unknown.
+
+        `owner`, `node`: segment and node of each node that one holds.
+        """
+        count, names = len(work_done), self._cluster.node_zone
+        zone = np.unique(np.array(names), return_inverse=True)[1][node]
+        first, last = np.full(count, len(names)), np.full(count, -1)
+        np.minimum.at(first, owner, zone)
+        np.maximum.at(last, owner, zone)
+        of_work = np.where(first < last, np.nan, 0.0)
+        here = {at: usd for at, usd in self._egress.items() if at < count}
+        self._egress = {at - count: usd for at, usd in self._egress.items() if at >= count}
+        of_work[list(here)] = list(here.values())
+        found = {"egress_usd_per_work": of_work, "egress_usd": np.where(work_done > 0, work_done * of_work, 0.0)}
+        return {name: column(values, nan_is_null=True) for name, values in found.items()}
 
     def _decisions_table(self, count: int) -> pa.Table:
         (now,), (flat,) = self._taken(count, "_now"), self._taken(4 * count, "_counts")

@@ -9,7 +9,7 @@ clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from textwrap import wrap
 from typing import Any
 
@@ -205,6 +205,20 @@ PLANS = _schema(
     _field("memory_gib", _F8, "peak memory of a GPU of the stage (of several parts, of that which is fullest)", "GiB",
            within=(0.0, 1e9), null=True),
 )
+#: Columns that a table has besides where the cluster has what they tell of, each with those that come with it: without
+#: several zones, or machines of several GPU types, the files are as they ever were.
+FURTHER: dict[str, tuple[tuple[pa.Field, ...], ...]] = {
+    "segments": ((
+        _field("egress_usd_per_work", _F8, "where the cluster has several zones: what a unit of work costs for bytes "
+               "that leave one: 0 within one; null: unknown", "USD/work", within=_USD, null=True),
+        _field("egress_usd", _F8, "what the segment cost for them, also where work was lost: work_done × "
+               "egress_usd_per_work; null: unknown, never zero", "USD", within=(0.0, 1e20), null=True),
+    ),),
+    "nodes": (
+        (_field("zone", _TEXT, "where the cluster has several zones: its zone; empty: it has no name"),),
+        (_field("machine", _I4, "where machines hold several GPU types: that which its GPUs are in", within=_COUNT),),
+    ),
+}
 FILES: dict[str, pa.Schema] = {
     "segments": SEGMENTS,
     "jobs": JOBS,
@@ -212,6 +226,21 @@ FILES: dict[str, pa.Schema] = {
     "decisions": DECISIONS,
     "plans": PLANS,
 }
+
+
+def with_further(name: str, there: Collection[str]) -> pa.Schema:
+    """The schema of a table with those of `FURTHER` of which any column is there."""
+    schema = FILES[name]
+    for group in FURTHER.get(name, ()):
+        if any(field.name in there for field in group):
+            for field in group:
+                schema = schema.append(field)
+    return schema
+
+
+def zoned(segments: pa.Table) -> bool:
+    """Whether a table of segments tells what bytes that leave a zone cost."""
+    return "egress_usd" in segments.column_names
 
 
 def in_json(value: Any) -> Any:
@@ -248,7 +277,7 @@ def markdown() -> str:
             "| column | type | unit | values | meaning |",
             "|---|---|---|---|---|",
         ]
-        for f in schema:
+        for f in with_further(name, {field.name for group in FURTHER.get(name, ()) for field in group}):
             lines.append(
                 f"| `{f.name}` | {f.type} | {f.metadata[b'unit'].decode()} | {allowed(f)} "
                 f"| {f.metadata[b'meaning'].decode()} |"

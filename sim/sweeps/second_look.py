@@ -19,7 +19,7 @@ from analysis.run.facts import Facts, Finding, Violation
 from sim.api import DECLARED
 from sim.kernels.cache_folder import code_hash
 from sim.results.as_tables import jobs_table, nodes_table
-from sim.results.schema import SCHEMA_VERSION
+from sim.results.schema import SCHEMA_VERSION, zoned
 from sim.settings.config import EngineConfig, RunConfig
 from sim.settings.values import checked
 from sim.sweeps.kept import SweepError
@@ -130,28 +130,56 @@ def rates_of_model(facts: Facts, replay: Replay) -> Finding:
     """
     engine, truth = replay.config.engine, replay.workload.truth
     rate, milli = facts.run.column("segments", "rate"), facts.run.column("segments", "gpu_milli")
-    own = milli == facts.run.column("jobs", "gpu_milli")[facts.job]
+    own = _plain(facts)
+    alone = engine.contention == "none" and engine.sharing in ("free", "slice")
+    wide = np.where((milli < 1000) & (engine.sharing == "spatial"), 1000.0 / milli, 1.0)
+    want = wide * _of_gpus(facts, own, lambda row, gpus: truth.rate(row, gpus, None))
+    off = np.abs(rate - want) > SAME * want if alone else rate > want * (1.0 + 1e-9)
+    bad = own & (off | np.isnan(want))
+    return Finding(int(own.sum()), "segments", facts.of_segments(
+        bad, lambda i: f"does {rate[i]} work a second; on these GPUs the model gives {want[i]}"))
+
+
+def _plain(facts: Facts) -> np.ndarray:
+    """bool [segments]: without a plan or terms of its own."""
+    own: np.ndarray = facts.run.column("segments", "gpu_milli") == facts.run.column("jobs", "gpu_milli")[facts.job]
     for name in ("batch_size", "power_cap_w"):
         own &= np.isnan(facts.run.column("segments", name).astype(float))
     planned = set(facts.run.tables["plans"]["job_id"].to_pylist())
     if planned:
         own &= ~np.array([name in planned for name in facts.run.tables["segments"]["job_id"].to_pylist()], dtype=bool)
-    alone = engine.contention == "none" and engine.sharing in ("free", "slice")
-    wide = np.where((milli < 1000) & (engine.sharing == "spatial"), 1000.0 / milli, 1.0)
+    return own
+
+
+def _of_gpus(facts: Facts, asked: np.ndarray, of: Callable[[int, np.ndarray], float]) -> np.ndarray:
+    """float64 [segments]: a value of a job on the GPUs of a segment, of those asked for; NaN of others."""
     segment, gpu = facts.slots
-    first = np.searchsorted(segment, np.arange(len(rate) + 1))
+    first = np.searchsorted(segment, np.arange(len(asked) + 1))
     known: dict[tuple[int, bytes], float] = {}
-    want = np.full(len(rate), np.nan)
-    for i in np.flatnonzero(own).tolist():
+    found = np.full(len(asked), np.nan)
+    for i in np.flatnonzero(asked).tolist():
         gpus = gpu[first[i] : first[i + 1]].astype(np.int32)
         key = int(facts.job[i]), gpus.tobytes()
         if key not in known:
-            known[key] = truth.rate(key[0], gpus, None)
-        want[i] = known[key] * wide[i]
-    off = np.abs(rate - want) > SAME * want if alone else rate > want * (1.0 + 1e-9)
-    bad = own & (off | np.isnan(want))
-    return Finding(int(own.sum()), "segments", facts.of_segments(
-        bad, lambda i: f"does {rate[i]} work a second; on these GPUs the model gives {want[i]}"))
+            known[key] = of(key[0], gpus)
+        found[i] = known[key]
+    return found
+
+
+def egress_of_model(facts: Facts, replay: Replay) -> Finding:
+    """`egress_usd_per_work` is what the truth says that an iteration sends out of a zone, priced by the settings.
+
+    Segments with plans or terms of their own are left to the second run, as rates are.
+    """
+    if not zoned(facts.run.tables["segments"]):
+        return Finding(0, "segments of clusters with zones")
+    price = facts.run.column("segments", "egress_usd_per_work")
+    wide = _plain(facts) & (price != 0.0)  # within a zone: the audit's own law
+    truth = replay.workload.truth
+    want = _of_gpus(facts, wide, lambda row, gpus: truth.egress_usd(row, gpus, None))
+    bad = wide & ~((np.abs(price - want) <= SAME * np.abs(want)) | (np.isnan(price) & np.isnan(want)))
+    return Finding(int(wide.sum()), "segments", facts.of_segments(
+        bad, lambda i: f"pays {price[i]} USD a unit of work; by these GPUs and zones it is {want[i]}"))
 
 
 def played_again(facts: Facts, replay: Replay) -> Finding:
@@ -201,5 +229,6 @@ LAWS: dict[str, Callable[[Facts, Replay], Finding]] = {
     "deep: the policy is what it declares": policy_declared,
     "deep: jobs end as the trace says": ends_of_trace,
     "deep: rates are those of the model": rates_of_model,
+    "deep: bytes that leave a zone cost what the model sends": egress_of_model,
     "deep: a second run gives the same": played_again,
 }

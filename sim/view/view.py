@@ -19,6 +19,7 @@ from sim.performance import Performance
 from sim.performance.throughput import Throughput
 from sim.settings.policysettings import PolicyError
 from sim.view.submitted import Jobs
+from traces.given_back import zeros
 
 T = TypeVar("T")
 
@@ -34,6 +35,16 @@ class Happened:
     interrupted: list[tuple[int, str]] = field(default_factory=list)
     """Jobs that were taken off their GPUs, and why: an end reason of segments (docs/results.md) other than those that
     the policy's own decisions have."""
+
+
+def _writable(column: np.ndarray) -> np.ndarray:
+    """A column as kernels want it: to Numba a read-only array is another type, and they would compile twice. It is what
+    the column is a view of, or a copy."""
+    base = column.base
+    if isinstance(base, np.ndarray) and (base.shape, base.dtype, base.flags.writeable) == (
+            column.shape, column.dtype, True):
+        return base
+    return column.copy()
 
 
 class View:
@@ -97,10 +108,10 @@ class View:
         self.running = np.empty(0, dtype=np.int32)
         self.slots = np.empty(int(jobs.num_gpus.sum()), dtype=np.int32)
         self.slot_at = np.concatenate(([0], np.cumsum(jobs.num_gpus)[:-1])).astype(np.int64)
-        self.slot_n = np.zeros(n, dtype=np.int32)
+        self.slot_n = zeros(n, np.int32)
         self.vc_left = np.full(max(1, len(jobs.vc_names)), np.iinfo(np.int64).max, dtype=np.int64)
         # Per job, true up to begin_s; the methods below add what has passed since.
-        self.service = np.zeros((7, n))
+        self.service = zeros((7, n))
         (self.held_s, self.held_gpu_s, self.begin_s, self.overhead_s, self.served_s, self.speed,
          self.slots_gpu) = self.service
         self.begin_s[:] = np.nan
@@ -110,9 +121,8 @@ class View:
         self.by_type_s: np.ndarray | None = None
         self._free_gib: np.ndarray | None = None
         self._state, self._shape = ledger.state, ledger.shape
-        # Own, writable copies: to Numba a read-only array is another type, and kernels would compile twice.
         columns = (jobs.num_gpus, jobs.gpu_milli, jobs.worker_gpus, jobs.types, jobs.vc)
-        self.gangs = tuple(column.copy() for column in columns)
+        self.gangs = tuple(map(_writable, columns))
 
     def keep(self, *, happened: bool, time_by_type: bool, memory: bool) -> None:
         """The engine's: keep what the policy says that it reads, and nothing else."""

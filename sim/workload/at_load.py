@@ -29,7 +29,7 @@ from traces.synthetic.generate import GENERATORS
 from traces.synthetic.month import MONTH_WEEKS, month
 from traces.synthetic.pool import Logs, Pool
 from traces.trace import Trace
-from traces.words import coded
+from traces.words import alike, coded
 
 DEFAULT_JOBS = 5_000
 """The most jobs of a generated trace where no number is asked for, and those of one whose arrivals are stretched."""
@@ -107,8 +107,10 @@ def brought(
             made = _Made(weeks, layers, there if keep == 1 else None)
             if logs is None:
                 return _drawn(trace if len(found) == there else trace.select(found), worth[found], made, gpus, config)
-            few = pool.trace(found)
-            del logs, pool
+            drawn_rows = pool.drawn(found)
+            del logs, pool  # all that is not needed to make their trace: most of it
+            few = drawn_rows.trace()
+            del drawn_rows
             return _drawn(*ready(partial(_given, few)), made, gpus, config)
         if there <= before and keep >= kept:
             break
@@ -184,8 +186,14 @@ def worth_by_job(trace: Trace, cluster: ClusterSpec, performance: Performance, r
     would be an overload that no number shows.
     """
     model, models = coded(trace.model)
-    kind, kinds = alike(model, trace.batch_size, trace.num_gpus)
+    kind, kinds = _kinds(model, trace.batch_size, trace.num_gpus)
     return _worth([(models[m], batch, gang) for m, batch, gang in kinds], cluster, performance, reference)[kind]
+
+
+def _kinds(*columns: np.ndarray) -> tuple[np.ndarray, list[list[int]]]:
+    """Kind of each row (`traces.words.alike`), and the values of each kind."""
+    kind, first = alike(*columns)
+    return kind, np.column_stack([values[first] for values in columns]).tolist()
 
 
 def worth_on_pool(
@@ -198,7 +206,7 @@ def worth_on_pool(
     for log in pool.logs:
         gang = log.column("num_gpus")
         which, batch = drawn(log.ids(), gang, log.column("gpu_milli"), choices, seed)
-        kind, kinds = alike(which, batch, gang)
+        kind, kinds = _kinds(which, batch, gang)
         named = [(choices[index].name, size, slots) for index, size, slots in kinds]
         parts.append(np.array([number.setdefault(one, len(number)) for one in named], dtype=np.int32)[kind])
     return _worth(list(number), cluster, performance, reference)[np.concatenate(parts)[pool.at]]
@@ -220,17 +228,6 @@ def _worth(
         ]
         worth[index] = float(np.array(rates[1:]) / rates[0] @ there) if rates[0] > 0 else np.nan
     return worth
-
-
-def alike(*columns: np.ndarray) -> tuple[np.ndarray, list[list[int]]]:
-    """Kind of each row, numbered in the order in which kinds are first met, and the values of each kind: rows that are
-    alike in each of some columns of whole numbers."""
-    kind = np.zeros(len(columns[0]), dtype=np.int64)
-    for values in columns:
-        number, words = coded(values)
-        kind, _ = coded(kind * len(words) + number)
-    first = np.unique(kind, return_index=True)[1]
-    return kind, np.column_stack([values[first] for values in columns]).tolist()
 
 
 def worth_gpus(trace: Trace, cluster: ClusterSpec, performance: Performance, reference: GpuType) -> float:

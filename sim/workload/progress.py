@@ -64,6 +64,9 @@ class Truth(Protocol):
     def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
         """Work a second on these GPUs, without neighbours."""
 
+    def egress_usd(self, row: int, gpus: np.ndarray, plan: Plan | None, batch_size: int = 0) -> float:
+        """USD of an iteration (of another batch size than the job's own) for bytes that leave a zone; NaN: unknown."""
+
     def iteration_s(self, row: int, rate: float) -> float:
         """Seconds of an iteration of a job that does `rate` work a second; NaN where work is not iterations."""
 
@@ -106,6 +109,9 @@ class Recorded:
 
     def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
         return 1.0
+
+    def egress_usd(self, row: int, gpus: np.ndarray, plan: Plan | None, batch_size: int = 0) -> float:
+        return math.nan
 
     def alike(self) -> float | np.ndarray | None:
         return 1.0
@@ -204,6 +210,10 @@ class Modelled:
 
     def rate(self, row: int, gpus: np.ndarray, plan: Plan | None) -> float:
         return self._iteration(row, gpus, plan).rate * self._share[row]
+
+    def egress_usd(self, row: int, gpus: np.ndarray, plan: Plan | None, batch_size: int = 0) -> float:
+        found = self._iteration(row, gpus, plan, batch_size)
+        return found.egress_usd if found.memory_gib else math.nan  # as `memory_gib`: at measured rates
 
     def alike(self) -> float | np.ndarray | None:
         if not self._cluster.links.alike or self._cluster.node_site:

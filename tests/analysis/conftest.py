@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.run import Run, load_run
-from sim.results.schema import FILES, SCHEMA_VERSION
+from sim.results.schema import FILES, SCHEMA_VERSION, with_further
 
 
 class RunFiles:
@@ -152,6 +152,14 @@ class RunFiles:
         """One of a job's segments."""
         return [s for s in self.segments if s["job_id"] == job_id][number]
 
+    def in_zones(self, *zones: str) -> RunFiles:
+        """Put each node into a zone; nothing leaves any."""
+        for node, zone in zip(self.nodes, zones, strict=True):
+            node["zone"] = zone
+        for segment in self.segments:
+            segment |= {"egress_usd_per_work": 0.0, "egress_usd": 0.0}
+        return self
+
     def _tables(self) -> dict[str, pa.Table]:
         """The tables; the info says what follows from the rows."""
         if "start_s" not in self.info:
@@ -164,7 +172,9 @@ class RunFiles:
         for n in self.nodes:
             counts[n["gpu_type"]] = counts.get(n["gpu_type"], 0) + n["gpus"]
         self.info.setdefault("cluster", {"name": "hand-made", "gpus_by_type": counts})
-        return {name: pa.Table.from_pylist(getattr(self, name), schema=schema) for name, schema in FILES.items()}
+        rows = {name: getattr(self, name) for name in FILES}
+        return {name: pa.Table.from_pylist(of, schema=with_further(name, {key for row in of for key in row}))
+                for name, of in rows.items()}
 
     def write(self) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)

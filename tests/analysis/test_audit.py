@@ -228,6 +228,10 @@ MUTATIONS = [
     ("nodes of a GPU type are alike", lambda r: _set(r.nodes[1], gpu_type="V100", busy_w=300.0), "busy_w 300.0"),
     ("nodes of a GPU type are alike", lambda r: _set(r.nodes[1], gpu_type="V100") or r.info.update(
         config={"cluster": "v100:2x2"}), "price_usd_per_gpu_h 1.0"),
+    ("bytes that leave a zone are paid by work", lambda r: _set(r.in_zones("a", "b").stretch("b"), egress_usd=1.0),
+     "at 20 s, job 'b': 1.0 USD left one zone, 0.0 USD a unit of work"),
+    ("bytes that leave a zone are paid by work", lambda r: _set(
+        r.in_zones("a", "b").stretch("b"), egress_usd=40.0, egress_usd_per_work=2.0), "40.0 USD left one zone"),
     ("the cluster has the GPUs that are counted", lambda r: r.info["cluster"].update(gpus_by_type={"V100": 4}),
      "run.json says {'V100': 4}"),
     ("gangs are sized, or of one GPU type", lambda r: r.info.update(sizes_gangs=True), "sizes_gangs True"),

@@ -87,6 +87,9 @@ def test_r3_10_the_node_is_that_of_the_option_or_the_cluster(hetsim):
     assert four["plan"]["usd_per_job"] == of_cluster["plan"]["usd_per_job"] == pytest.approx(4 * 0.020194, rel=1e-3)
     said = hetsim(*RESNET[:-1], "--gpus", "A100:8", "--per", "node")
     assert "paid for: whole nodes (A100 of 8)" in said.out
+    t4 = told(hetsim(*RESNET, "--gpus", "T4:8", "--per", "node", "--node-gpus", 8))
+    assert t4["gpus"][0]["price_usd_per_h"] == pytest.approx(7.824 / 8)
+    assert told(hetsim(*RESNET, "--gpus", "T4:8", "--node-gpus", 8))["gpus"][0]["price_usd_per_h"] == 0.526
     said = hetsim(*RESNET, "--gpus", "A100:8", "--per", "rack")
     assert said.code == 2 and "--per" in said.err and "gpu, node" in said.err
 

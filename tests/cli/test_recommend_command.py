@@ -396,3 +396,34 @@ def test_what_divides_the_batch_is_tried(hetsim):
     usual, powers = answer(hetsim, *about)["plan"], answer(hetsim, *about, "--micro-batches", "1,2,4,8,16,32")["plan"]
     assert 50 % usual["micro_batches"] == 0
     assert usual["iteration_s"] < 0.8 * powers["iteration_s"]
+
+
+def test_machines_of_several_types_are_planned_where_they_are(hetsim, here):
+    """A V100 and a CPU server in one machine: what crosses goes by PCIe, not by a slow network."""
+    node = '[[nodes]]\ntype = "{}"\ncount = 1\ngpus = 1\nmachine = "box"\n'
+    (here / "box.toml").write_text(node.format("V100") + node.format("CPU") + "[links]\nnetwork_gbits_per_s = 1\n")
+    (here / "apart.toml").write_text((here / "box.toml").read_text().replace('machine = "box"\n', ""))
+    asked = ("--model", "dlrm(rows=40000000, width=128)", "-b", 2048, "--optimizer", "sgd", *QUICK, "--cluster")
+    box, apart = (answer(hetsim, *asked, name) for name in ("box.toml", "apart.toml"))
+    assert box["plan"]["gpus"] == {"V100": 1, "CPU": 1}
+    assert box["plan"]["iteration_s"] < apart["plan"]["iteration_s"]
+    assert "machines of several types, which PCIe joins: 1 of 1 V100 and 1 CPU" in hetsim(
+        "cluster", "show", "box.toml").out
+    refused = ((("--per", "node"), "are not paid as a whole"), (("--node-gpus", 2), "nodes of several sizes"))
+    for wrong, words in refused:
+        said = hetsim("recommend", *asked, "box.toml", *wrong)
+        assert said.code == 2 and words in " ".join(said.err.split())
+
+
+def test_tables_divided_among_replicas_are_said_in_tables_and_json(hetsim, tmp_path):
+    model = "dlrm(rows=195312500, width=128, tables=1)"
+    asked = ("--model", model, "-b", 4096, "--gpus", "A100:8", "--optimizer", "sgd", *QUICK)
+    plan = answer(hetsim, *asked)["plan"]
+    assert [stage.get("sharded") for stage in plan["stages"]].count(True) == 1 and "sharded" in plan["layout"]
+    said = hetsim("recommend", *asked, "--out", tmp_path / "out")
+    assert said.code == 0 and "sharded" in said.out and (tmp_path / "out" / "stages.png").exists()
+    refused = hetsim("recommend", *asked, "--sharded", "never")
+    assert refused.code == 2 and "tables or experts divided among replicas" in refused.err
+    wrong = hetsim("recommend", *asked, "--sharded", "sometimes")
+    assert wrong.code == 2 and "never, maybe, always" in wrong.err
+    assert "sharded" not in answer(hetsim, *MIXED)["plan"]["stages"][0]

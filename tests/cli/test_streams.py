@@ -21,8 +21,11 @@ FULL = Path("/dev/full")
 
 
 def process(*arguments: str, shell: str = "", limit_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
-    """A command under `sh`, which redirects as told; no file that it writes gets larger than the limit."""
-    line = " ".join([sys.executable, "-m", "sim", *arguments, shell])
+    """A command under `sh`, which redirects as told; no file that it writes gets larger than the limit.
+
+    A limited one keeps no compiled sources: Python 3.11 keeps as much of a file as it could write.
+    """
+    line = " ".join([sys.executable, *(["-B"] if limit_bytes is not None else []), "-m", "sim", *arguments, shell])
 
     def limited() -> None:
         if limit_bytes is not None:

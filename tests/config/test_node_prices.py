@@ -125,3 +125,28 @@ def test_a_price_may_be_unknown_wherever_one_is_said(cluster, said):
 def test_a_blank_price_is_refused_with_what_to_say_instead(cluster):
     with pytest.raises(ClusterError, match=r"prices_usd_per_gpu_h.*'unknown'"):
         cluster(A100 + '[prices_usd_per_gpu_h]\nA100 = ""\n')
+
+
+def test_nodes_of_eight_t4_cost_what_such_a_node_does(cluster):
+    """g4dn.metal: 7.824 USD for eight; a node of one costs 0.526. Of four no price is known here."""
+    eight = '[[nodes]]\ntype = "T4"\ncount = 2\ngpus = 8\n'
+    assert cluster(eight).node_usd_per_gpu_h.tolist() == [0.526] * 2
+    spec = cluster(eight + 'price_per = "node"\n')
+    assert spec.node_usd_per_gpu_h.tolist() == [7.824 / 8] * 2
+    assert "AWS g4dn.metal" in spec.types[0].cite["price"] and spec.types[0].alone(8) == ""
+    assert cluster(eight + 'price_per = "node"\nprice_kind = "on-demand"\n').types == spec.types
+    k80 = cluster(eight.replace("gpus = 8", "gpus = 16").replace("T4", "K80") + 'price_per = "node"\n')
+    assert k80.node_usd_per_gpu_h.tolist() == [14.4 / 16] * 2
+
+
+@pytest.mark.parametrize(("said", "words"), [
+    ('price_per = "node"\n', r"nodes\.0\.price_per: no price of such a node is known; got 'T4, 4 GPUs a node'; "
+                            "allowed: nodes of 1, 8 GPUs"),
+    ('price_per = "node"\nprice_kind = "spot"\n', "no price of such a node is known"),
+    ('price_per = "gpus"\n', "no such price: of a 'gpus'"),
+    ('price_per = "node"\nprice_usd_per_gpu_h = 1\n', "the price is given twice"),
+    ('price_per = "node"\nprice_kind = "unknown"\n', "the price is given twice"),
+])
+def test_a_node_whose_price_nobody_knows_is_refused(cluster, said, words):
+    with pytest.raises(HetsimError, match=f"(?s){words}"):
+        cluster('[[nodes]]\ntype = "T4"\ncount = 1\ngpus = 4\n' + said)

@@ -116,6 +116,16 @@ def test_what_is_forgotten_is_learnt_again(monkeypatch: pytest.MonkeyPatch) -> N
     assert_same(tables(one), tables(two))
 
 
+def test_after_as_many_starts_as_it_can_number_the_plain_loop_goes_on(
+    changes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, cluster = drawn(400), nodes(("V100", 1, 8))
+    monkeypatch.setattr(fastlane, "MOST_LAUNCHES", 100)
+    monkeypatch.setattr(fastlane, "ROWS", 64)
+    assert_same(tables(played(trace, cluster, make("srtf"), "on")), tables(played(trace, cluster, make("srtf"), "off")))
+    assert len(changes) == 1 and 0 < changes[0] < 400
+
+
 def test_jobs_that_get_nothing_done_end_the_run_with_the_same_words() -> None:
     """Two jobs take turns shorter than the way to their first checkpoint."""
     trace, cluster = jobs([(0, 500, 1), (0, 500, 1)]), nodes(("V100", 1, 1))

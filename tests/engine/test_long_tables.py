@@ -35,6 +35,7 @@ from sim.settings.config import RunConfig
 from sim.sweeps.replay import Replay
 from tests.helpers import jobs, nodes
 from traces import given_back, leftovers
+from traces.trace import Trace
 
 LONG = ("segments", "decisions", "plans")
 RUNS: dict[str, dict[str, Any]] = {
@@ -296,6 +297,24 @@ def test_what_was_let_go_is_given_back_where_jobs_are_many() -> None:
                           capture_output=True, text=True)
     before_mib, after_mib = map(float, done.stdout.split())
     assert before_mib - after_mib > 80  # of 114
+
+
+@pytest.mark.parametrize("shape", [0, 3, (2, 3), given_back.MUCH, (3, given_back.MUCH)])
+def test_zeros_can_be_written_to_and_take_no_page_before(shape: int | tuple[int, ...]) -> None:
+    found = given_back.zeros(shape, np.int32)
+    assert found.shape == np.zeros(shape).shape and found.dtype == np.int32 and found.flags.c_contiguous
+    assert not found.any()
+    found[...] = 7
+    assert (found == 7).all() and not given_back.zeros(shape, np.int32).any()
+
+
+def test_columns_of_one_default_are_one_array_also_of_some_rows() -> None:
+    trace = Trace.from_columns({"job_id": ["a", "b"], "submit_s": [1, 0], "duration_s": [1, 1], "num_gpus": [1, 2],
+                                "wait_s": [np.nan, 3], "user": ["u", ""]})
+    for one in (trace, trace.select(slice(1)), trace.replace(priority=np.array([2.0, 3.0]))):
+        assert one.estimate_s is one.deadline_s and one.estimate_s is not one.wait_s
+        assert np.isnan(one.estimate_s).all() and not one.estimate_s.flags.writeable
+        assert one.gpu_type is one.model and one.gpu_type is not one.user
 
 
 def test_without_glibc_nothing_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,5 @@ def test_imports_that_pages_show_can_be_made():
             assert hasattr(importlib.import_module(module), name), f"from {module} import {name}"
 
 
-@pytest.mark.parametrize("law", House(ROOT).laws(), ids=lambda law: law.what)
-def test_ours_keeps_them(law):
-    assert law.kept, law.offenders
+def test_ours_keeps_them():
+    assert [(law.what, law.offenders) for law in House(ROOT).laws() if not law.kept] == []

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.cluster.clusterfiles import load_cluster, preset_names
 from sim.hardware.gputypes import PRECISIONS, GpuType, HardwareError, catalogue, gpu_type
 from sim.performance import MODELS, Performance, PerformanceError
 from sim.performance.calibration import SHIPPED, shipped
@@ -130,6 +131,7 @@ def test_the_catalogue_says_where_its_figures_come_from() -> None:
         "B200",
         "MI300X",
         "MISC",
+        "CPU",
     ]
     assert sorted(catalogue()) == sorted(wanted)
     for gpu in catalogue().values():
@@ -194,12 +196,23 @@ def test_a_gpu_without_tf32_multiplies_in_fp32() -> None:
     assert gpu_type("A100").matrix_tflops("tf32") == (156.0, 0.74)
 
 
+def test_a_server_without_gpus_is_all_its_sockets() -> None:
+    """Two sockets of 24 cores at 2.5 GHz with 64 FLOP a cycle, and 6 channels of 21.3 Gbyte/s; 6.048 USD an hour."""
+    cpu = gpu_type("cpu")
+    assert cpu.fp32_tflops == cpu.peak_tflops == pytest.approx(2 * 24 * 2.5e9 * 64 / 1e12, rel=0.02)
+    assert cpu.mem_gbytes_per_s == pytest.approx(2 * 6 * 21.3, rel=0.01)
+    assert (cpu.sockets, cpu.memory_gib, cpu.power_w, cpu.price_usd_per_h) == (2, 768, 480, 6.048)
+    assert cpu.matrix_tflops("tf32") == cpu.matrix_tflops("fp32") == (7.6, 0.71)
+    assert [gpu.name for gpu in catalogue().values() if gpu.sockets] == ["CPU"]
+    assert all(gpu.name != "CPU" for name in preset_names() for gpu in load_cluster(name).types)
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_each_type_has_a_peak_in_each_precision(precision: str) -> None:
     for gpu in catalogue().values():
         peak, efficiency = gpu.matrix_tflops(precision)
         assert gpu.fp32_tflops <= peak <= gpu.peak_tflops and 0.3 < efficiency < 1.0
-        assert gpu.sms >= 13 and 700 < gpu.clock_mhz < 2600
+        assert gpu.sockets or (gpu.sms >= 13 and 700 < gpu.clock_mhz < 2600)
 
 
 def test_an_unknown_peak_is_an_error_when_it_is_needed() -> None:

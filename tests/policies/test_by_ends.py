@@ -119,6 +119,7 @@ def test_the_cheapest_type_that_meets_the_deadline() -> None:
                     deadline_kind=["", "", "soft", "soft", "soft"])
     assert ran(result) == {"0": ("T4", 0, 20), "1": ("T4", 20, 40), "2": ("V100", 0, 10), "3": ("V100", 10, 20),
                            "4": ("V100", 20, 30)}
+    assert result.info["policy_counts"] == {"jobs that met their deadline on no type when they waited": 2}
 
 
 def test_of_all_types_of_unknown_price_the_first_to_end_is_taken() -> None:
@@ -235,13 +236,12 @@ def test_mct_reaches_that_bound_on_graham_s_worst_case() -> None:
 @pytest.mark.parametrize("policy", PLANNED)
 def test_a_job_of_unknown_run_time_passes_for_no_brief_one_and_is_counted(policy: str) -> None:
     trace, cluster = jobs([(0, 50, 1), (1, 20, 1), (1, 30, 1)]), nodes(("V100", 1, 1))
-    one = make(policy)
     estimate_s = np.array([50.0, np.nan, 30.0])
-    result = simulate(trace, cluster, one, Recorded(trace, cluster), EngineConfig(), estimate_s=estimate_s)
+    result = simulate(trace, cluster, make(policy), Recorded(trace, cluster), EngineConfig(), estimate_s=estimate_s)
     first, second, third = (row["first_start_s"] for row in result.tables["jobs"].to_pylist())
     assert first == 0 and {row["state"] for row in result.tables["jobs"].to_pylist()} == {"done"}
     assert (second > third) == (policy == "min-min")
-    assert one.counted()["jobs of unknown run time, taken as the longest known"] == 1
+    assert result.info["policy_counts"]["jobs of unknown run time, taken as the longest known"] == 1
 
 
 @pytest.mark.parametrize("policy", ["fastest-free", "gandiva-fair", *PLANNED])
@@ -252,12 +252,11 @@ def test_a_job_whose_speed_nobody_believes_anything_of_runs_and_is_counted(polic
     elsewhere = {Point("own", 0, "A100", 1, ANY_PLACEMENT): Measurement(1.0)}
     truth = Performance(table=MeasuredTable({**point, **own}, "by hand", "refuse"))
     trace = jobs([(0, 50, 1), (1, 20, 1)], model=["own", "known"], batch_size=[1, 1], user=["u", "v"])
-    one = make(policy)
-    result = simulate(trace, PAIR, one, Modelled(trace, PAIR, truth, gpu_type("T4")), EngineConfig(),
+    result = simulate(trace, PAIR, make(policy), Modelled(trace, PAIR, truth, gpu_type("T4")), EngineConfig(),
                       performance=Performance(table=MeasuredTable({**point, **elsewhere}, "by hand", "refuse")),
                       estimate_s=trace.duration_s)
     assert by_job(result)["state"].tolist() == ["done", "done"]
-    assert one.counted()["jobs without a believed speed, taken as equally fast on all types"] == 1
+    assert result.info["policy_counts"]["jobs without a believed speed, taken as equally fast on all types"] == 1
 
 
 @pytest.mark.parametrize("policy", PLANNED)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from itertools import combinations, product
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,25 +13,55 @@ import pytest
 from policies.recommend.algorithms.chain_fleet import FleetTable
 from policies.recommend.algorithms.chain_large import large_fleet
 from policies.recommend.algorithms.chain_renting import Renting
-from policies.recommend.algorithms.long_chain import Chain, Partition, by_cost, chain_of, reach_of
+from policies.recommend.algorithms.long_chain import Chain, Partition, chain_of, reach_of
 from policies.recommend.request.recommend_error import RecommendError
 
 RANDOM = range(220)
 
 
-def all_partitions(chain: Chain) -> list[Partition]:
-    """Each partition within memory, straight from the definition."""
+class Every(NamedTuple):
+    """Each partition of a chain that memory allows, in three columns.
+
+    Attributes
+    ----------
+    period_s, usd : float64 [P]
+    counts : int64 [P, kinds], GPUs of each type.
+    """
+
+    period_s: np.ndarray
+    usd: np.ndarray
+    counts: np.ndarray
+
+    def where(self, some: np.ndarray) -> Every:
+        return Every(*(column[some] for column in self))
+
+    def front(self) -> list[tuple[float, float]]:
+        """Period and cost of those that no other one equals or beats in both, fastest first."""
+        order = np.lexsort((self.usd, self.period_s))
+        period_s, usd = self.period_s[order], self.usd[order]
+        before = np.minimum.accumulate(np.concatenate([[math.inf], usd]))[:-1]
+        return list(zip(period_s[usd < before].tolist(), usd[usd < before].tolist(), strict=True))
+
+
+def all_partitions(chain: Chain) -> Every:
+    """Each partition within memory, straight from the definition: all choices for the stages of some cuts at once."""
     options, n = chain.time_s.shape[0], chain.time_s.shape[1] - 1
     last_layer = chain.reach.shape[0] - 1
     found = []
     for cuts in (c for size in range(n) for c in combinations(range(1, n), size)):
         spans = list(zip((0, *cuts), (*cuts, n), strict=True))
-        for choice in product(range(options), repeat=len(spans)):
-            from_end = reversed(range(len(spans)))
-            if all(j <= chain.reach[min(f, last_layer), o, i]
-                   for (i, j), o, f in zip(spans, choice, from_end, strict=True)):
-                found.append(chain.partition([(i, j - 1, o) for (i, j), o in zip(spans, choice, strict=True)]))
-    return found
+        choice = np.indices((options,) * len(spans)).reshape(len(spans), -1)
+        fits = [j <= chain.reach[min(len(spans) - 1 - s, last_layer), choice[s], i] for s, (i, j) in enumerate(spans)]
+        choice = choice[:, np.all(fits, axis=0)]
+        times_s = [chain.start_s[o] + (chain.time_s[o, j] - chain.time_s[o, i])
+                   for (i, j), o in zip(spans, choice, strict=True)]
+        group = chain.group[choice]
+        times_s += [chain.border_s[cut, group[s], group[s + 1]] for s, cut in enumerate(cuts)]
+        kind, units = chain.kind[choice], chain.units[choice]
+        counts = np.stack([(units * (kind == k)).sum(axis=0) for k in range(chain.kinds)], axis=1)
+        period_s = np.max(times_s, axis=0)
+        found.append(Every(period_s, period_s * (counts @ chain.usd_per_s), counts))
+    return Every(*map(np.concatenate, zip(*found, strict=True)))
 
 
 def instance(seed: int) -> Chain:
@@ -60,7 +91,7 @@ def instance(seed: int) -> Chain:
 
 
 @cache
-def listed(seed: int) -> tuple[Chain, list[Partition]]:
+def listed(seed: int) -> tuple[Chain, Every]:
     chain = instance(seed)
     return chain, all_partitions(chain)
 
@@ -72,33 +103,33 @@ def values(front: tuple[Partition, ...]) -> list[tuple[float, float]]:
 @pytest.mark.parametrize("seed", RANDOM)
 def test_rented_front_is_that_of_all_partitions(seed):
     chain, every = listed(seed)
-    front, truth = Renting(chain).front(), by_cost(every)
-    assert [p.period_s for p in front] == [p.period_s for p in truth]
-    assert [p.usd for p in front] == pytest.approx([p.usd for p in truth], rel=1e-9)
+    front, truth = Renting(chain).front(), every.front()
+    assert [p.period_s for p in front] == [period_s for period_s, _ in truth]
+    assert [p.usd for p in front] == pytest.approx([usd for _, usd in truth], rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", RANDOM)
 def test_each_rented_objective_is_the_best_of_all_partitions(seed):
     chain, every = listed(seed)
     renting = Renting(chain)
-    if not every:
+    if not len(every.usd):
         assert renting.fastest() is None and renting.cheapest() is None and renting.within(math.inf) is None
         return
-    least_s, least_usd = min(p.period_s for p in every), min(p.usd for p in every)
+    least_s, least_usd = every.period_s.min(), every.usd.min()
     fastest, cheapest = renting.fastest(), renting.cheapest()
     assert fastest is not None and cheapest is not None
     assert fastest.period_s == least_s
-    assert fastest.usd == pytest.approx(min(p.usd for p in every if p.period_s == least_s))
+    assert fastest.usd == pytest.approx(every.usd[every.period_s == least_s].min())
     assert cheapest.usd == pytest.approx(least_usd)
     for share in (0.0, 0.3, 0.7):
         within_s = least_s + share * (cheapest.period_s - least_s)
         found = renting.cheapest(within_s)
         assert found is not None and found.period_s <= within_s
-        assert found.usd == pytest.approx(min(p.usd for p in every if p.period_s <= within_s))
+        assert found.usd == pytest.approx(every.usd[every.period_s <= within_s].min())
         budget = least_usd * (1 + 1e-6) + share * (fastest.usd - least_usd)
         found = renting.fastest_for(budget)
         assert found is not None and found.usd <= budget * (1 + 1e-9)
-        assert found.period_s == min(p.period_s for p in every if p.usd <= budget)
+        assert found.period_s == every.period_s[every.usd <= budget].min()
     assert renting.cheapest(least_s * (1 - 1e-9)) is None or least_s == 0
     assert renting.fastest_for(least_usd * (1 - 1e-6)) is None or least_usd == 0
 
@@ -109,16 +140,16 @@ def test_fleet_table_has_the_least_period_of_every_vector(seed):
     rng = np.random.default_rng([seed, 2])
     limits, most = rng.integers(0, 4, chain.kinds), int(rng.integers(2, 7))
     table = FleetTable(chain, limits.tolist(), most)
-    within = [p for p in every if (np.array(p.counts) <= limits).all() and sum(p.counts) <= most]
+    within = every.where((every.counts <= limits).all(axis=1) & (every.counts.sum(axis=1) <= most))
     least_s: dict[tuple[int, ...], float] = {}
-    for p in within:
-        least_s[p.counts] = min(p.period_s, least_s.get(p.counts, math.inf))
+    for counts, period_s in zip(map(tuple, within.counts.tolist()), within.period_s.tolist(), strict=True):
+        least_s[counts] = min(period_s, least_s.get(counts, math.inf))
     for v, vector in enumerate(table.vectors.tolist()):
         assert table.period_s[v] == least_s.get(tuple(vector), math.inf)
         if tuple(vector) in least_s:
             found = table.partition(v)
             assert (found.period_s, found.counts) == (table.period_s[v], tuple(vector))
-    assert values(table.front()) == values(by_cost(within))
+    assert values(table.front()) == within.front()
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -148,19 +179,19 @@ def test_a_large_fleet_lies_between_its_bound_and_the_best_of_all_partitions():
     for seed in RANDOM:
         chain, every = listed(seed)
         limits = np.random.default_rng([seed, 2]).integers(1, 4, chain.kinds)
-        within = [p.period_s for p in every if (np.array(p.counts) <= limits).all()]
+        within = every.period_s[(every.counts <= limits).all(axis=1)]
         found = large_fleet(chain, limits.tolist(), seconds=math.inf)
-        if not within:
+        if not len(within):
             assert found.partition is None
             continue
         possible += 1
-        assert found.bound_s <= min(within)
+        assert found.bound_s <= within.min()
         if found.partition is None:
             missed += 1
             continue
         assert (np.array(found.partition.counts) <= limits).all()
         assert found.partition.period_s in within
-        exact += found.partition.period_s == min(within)
+        exact += found.partition.period_s == within.min()
     assert possible > 150 and missed <= 0.03 * possible and exact >= 0.9 * possible
 
 

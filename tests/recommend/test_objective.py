@@ -131,10 +131,18 @@ def test_each_advice_makes_a_plan_fit():
     (named,) = [text for text in helps if "A100" in text]
     for gpu in catalogue().values():
         there = gather(asked(types=(gpu,), counts=(1,), most=1), ("data-parallel",))
-        assert (gpu.name in named.replace(",", "").split()) == bool(there), gpu.name
+        assert (gpu.name in named.replace(",", "").split()) == (bool(there) and not gpu.sockets), gpu.name
     assert gather(asked(most=3), ("exact",))
     assert not gather(asked(most=2), ("exact",))
     assert not any("batch" in text for text in helps)
+
+
+def test_cpus_are_advised_only_to_who_asks_for_them():
+    """A server of 768 GiB holds nearly any model; it is named where a smaller one is among the types asked for."""
+    cpu = gpu_type("CPU")
+    small = replace(cpu, name="small", memory_gib=16.0)
+    assert not any("CPU" in text for text in remedies(asked(most=1), [cpu]))
+    assert "up to 1 GPUs of CPU" in list(remedies(asked(types=(small,), counts=(1,), most=1), [cpu]))
 
 
 def test_the_smallest_number_of_small_gpus_is_advised_beside_larger_ones():

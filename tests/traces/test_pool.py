@@ -25,7 +25,7 @@ from traces.synthetic.pool import Logs, Packed
 def test_a_pool_holds_the_jobs_of_the_month_in_their_order(name, weeks, layers, keep):
     made = month(name, 3, {}, weeks, layers, keep)
     pool = Logs(name, 3, {}).pool(weeks, layers, keep)
-    same = pool.trace(np.arange(len(pool)))
+    same = pool.drawn(np.arange(len(pool))).trace()
     assert len(pool) == len(made) and same.content_hash() == made.content_hash()
     assert same.provenance == made.provenance
     np.testing.assert_array_equal(pool.crowd.submit_s, made.submit_s)
@@ -33,14 +33,14 @@ def test_a_pool_holds_the_jobs_of_the_month_in_their_order(name, weeks, layers, 
     np.testing.assert_array_equal(pool.crowd.key, hashes(made.job_id, 3))
     rows = thinned(pool.crowd, 1000)
     assert rows.tolist() == sorted(by_hash(made, 3)[:1000].tolist())
-    assert pool.trace(rows).content_hash() == made.select(rows).content_hash()
+    assert pool.drawn(rows).trace().content_hash() == made.select(rows).content_hash()
 
 
 def test_logs_that_are_there_already_serve_a_longer_pool():
     logs = Logs("philly", 1, {})
     logs.pool(4, 1)
     longer, made = logs.pool(12, 2), month("philly", 1, {}, 12, 2)
-    assert longer.trace(np.arange(len(longer))).content_hash() == made.content_hash()
+    assert longer.drawn(np.arange(len(longer))).trace().content_hash() == made.content_hash()
     np.testing.assert_array_equal(longer.crowd.key, hashes(made.job_id, 1))
 
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +16,9 @@ from traces.synthetic.helios import helios_columns, helios_jobs
 from traces.synthetic.pai import pai_columns, pai_jobs
 from traces.synthetic.philly import philly_columns, philly_jobs
 from traces.trace import Provenance, Trace
+from traces.words import Worded
 
-Columns = Callable[..., dict[str, np.ndarray]]
+Columns = Callable[..., Mapping[str, np.ndarray | Worded]]
 """jobs, seed, *, options -> columns without job_id. Options are keywords with a default, each of them text."""
 
 
@@ -118,26 +120,33 @@ def columns_of(name: str, jobs: int, seed: int, options: Mapping[str, str]) -> d
     if not 1 <= jobs <= MOST_JOBS:
         raise TraceError("value not allowed", where=f"synthetic {name!r}, jobs", got=jobs,
                          allowed=f"an integer from 1 to {MOST_JOBS}")
-    columns = in_order(name, jobs, seed, options)
+    columns = {key: as_text(values) for key, values in in_order(name, jobs, seed, options).items()}
     columns["job_id"] = np.array(list(map(str, range(jobs))), dtype=object)
     return columns
 
 
-def in_order(name: str, jobs: int, seed: int, options: Mapping[str, str]) -> dict[str, np.ndarray]:
+def as_text(values: np.ndarray | Worded) -> np.ndarray:
+    """A column as a trace has it."""
+    return values.text() if isinstance(values, Worded) else values
+
+
+def in_order(name: str, jobs: int, seed: int, options: Mapping[str, str]) -> dict[str, Any]:
     """The generator's columns in the order of submission; nobody may write into them."""
     make = _kept if jobs <= MOST_KEPT else _kept.__wrapped__
     return dict(make(name, jobs, seed, tuple(options.items())))
 
 
 @lru_cache(maxsize=1)
-def _kept(name: str, jobs: int, seed: int, options: tuple[tuple[str, str], ...]) -> dict[str, np.ndarray]:
+def _kept(name: str, jobs: int, seed: int, options: tuple[tuple[str, str], ...]) -> dict[str, np.ndarray | Worded]:
     """The last log, as a month that turns out too short is the first part of something longer."""
     columns = GENERATORS[name].columns(jobs, seed, **dict(options))
-    order = np.argsort(columns["submit_s"], kind="stable")
-    columns = {key: values[order] for key, values in columns.items()}
-    for values in columns.values():
-        values.flags.writeable = False
-    return columns
+    submit_s = columns["submit_s"]
+    assert isinstance(submit_s, np.ndarray)
+    order = np.argsort(submit_s, kind="stable")
+    found = {key: values[order] for key, values in columns.items()}
+    for values in found.values():
+        (values.number if isinstance(values, Worded) else values).flags.writeable = False
+    return found
 
 
 def checked(name: str, seed: int, options: Mapping[str, str]) -> Generator:

@@ -15,7 +15,7 @@ import numpy as np
 from traces.errors import TraceError
 from traces.offered_load import WEEK_S, hashes
 from traces.select import MOST_JOBS
-from traces.synthetic.generate import Generator, about, checked, columns_of
+from traces.synthetic.generate import Generator, about, as_text, checked, in_order
 from traces.trace import Trace
 
 MONTH_WEEKS = 4
@@ -55,15 +55,16 @@ def month(
     parts = []
     for number in range(logs_needed(name, generator, jobs, weeks, layers, keep) * layers):
         turn = number // layers
-        columns = columns_of(name, jobs, further_seed(seed, number), options)
+        columns = in_order(name, jobs, further_seed(seed, number), options)
         submit_s = columns["submit_s"]
         moved = (submit_s - begin) % period_s + turn * period_s
-        rows = (submit_s >= first) & (submit_s < end) & (moved < weeks * WEEK_S)
-        if number:
-            columns["job_id"] = np.array([f"{job}{mark(number)}" for job in columns["job_id"]], dtype=object)
+        rows = np.flatnonzero((submit_s >= first) & (submit_s < end) & (moved < weeks * WEEK_S))
+        job_id = np.array([f"{job}{mark(number)}" for job in rows.tolist()], dtype=object)
         if keep < 1:
-            rows &= hashes(columns["job_id"], seed) < keep * 2.0**64
-        parts.append({key: values[rows] for key, values in (columns | {"submit_s": moved}).items()})
+            few = hashes(job_id, seed) < keep * 2.0**64
+            rows, job_id = rows[few], job_id[few]
+        taken = {key: as_text(values[rows]) for key, values in (columns | {"submit_s": moved}).items()}
+        parts.append(taken | {"job_id": job_id})
     columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     made = len(columns["job_id"])
     return Trace.from_columns(columns, about(name, made, seed, options, weeks * WEEK_S))

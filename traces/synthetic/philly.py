@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from traces.synthetic.draw import choose, fill, numbered, within_bursts
+from traces.synthetic.draw import choose, fill, numbered, pick, within_bursts
 from traces.synthetic.philly_tables import DAY_S, WEEK_S, Class, Statistics, VirtualCluster, statistics
+from traces.words import Worded
 
-ROBOT_VC, ROBOT_PERIOD_S = "11cb48", 600.0
+ROBOT_VC, ROBOT, ROBOT_PERIOD_S = "11cb48", "11cb48-robot", 600.0
 
-#: How jobs end: shares of jobs and of GPU time in the public trace are 60/9/31 % and 32/29/39 %, so long jobs
-#: are killed more often. Weights below and above a day.
+#: How jobs end, the same words in both: shares of jobs and of GPU time in the public trace are 60/9/31 % and
+#: 32/29/39 %, so long jobs are killed more often. Weights below and above a day.
 ENDS_SHORT = {"passed": 0.615, "killed": 0.082, "failed": 0.303}
 ENDS_LONG = {"passed": 0.30, "killed": 0.32, "failed": 0.38}
 #: Attempts of failed and of other jobs; all jobs together: 1 80 %, 2 10 %, 3 2.6 %, 4 1.5 %, 5 5 %, 6 1 %.
@@ -41,7 +42,7 @@ PIECE, GAP_SHAPE = 50, 0.8
 SAME_USER = 0.6
 
 
-def philly_columns(jobs: int, seed: int) -> dict[str, np.ndarray]:
+def philly_columns(jobs: int, seed: int) -> dict[str, np.ndarray | Worded]:
     """Columns of a Philly-like trace, unsorted; time 0 is a Monday 00:00 UTC, times are whole seconds."""
     return columns_like(statistics(), jobs, seed)
 
@@ -51,25 +52,30 @@ def philly_jobs() -> int:
     return statistics().jobs
 
 
-def columns_like(stats: Statistics, jobs: int, seed: int) -> dict[str, np.ndarray]:
+def columns_like(stats: Statistics, jobs: int, seed: int) -> dict[str, np.ndarray | Worded]:
     """Columns of a trace with these statistics."""
     deal, arrivals, runs, ends = (np.random.default_rng([seed, stream]) for stream in (4, 1, 2, 3))
     span_s = stats.span_s * jobs / stats.jobs
     weights = [stats.robot_jobs, *(c.jobs for vc in stats.clusters for c in vc.classes)]
     dealt = iter(np.split(shared_out(deal, jobs, np.concatenate(weights)), len(weights)))
     robots = next(dealt)
-    parts = [_robot(arrivals, runs, robots, stats, span_s)]
+    parts, users = [_robot(arrivals, runs, robots, stats, span_s)], [Worded.of_parts([(ROBOT, int(robots.sum()))])]
+    clusters = [(ROBOT_VC, len(users[0]))]
     for vc in stats.clusters:
         weeks = [next(dealt) for _ in vc.classes]
         if sum(int(w.sum()) for w in weeks):
-            parts.append(_people(arrivals, runs, vc, weeks, stats, span_s))
+            part, user = _people(arrivals, runs, vc, weeks, stats, span_s)
+            parts.append(part)
+            users.append(user)
+            clusters.append((vc.name, len(user)))
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     # A log begins with its first job and ends with its last one.
     columns["submit_s"][np.argmin(columns["submit_s"])] = 0.0
     if jobs > 1:
         columns["submit_s"][np.argmax(columns["submit_s"])] = np.floor(span_s)
     status, attempts = _ends(ends, columns["duration_s"])
-    return {**columns, "status": status, "attempts": attempts}
+    return {**columns, "user": Worded.joined(users), "vc": Worded.of_parts(clusters), "status": status,
+            "attempts": attempts}
 
 
 def shared_out(rng: np.random.Generator, total: int, weights: np.ndarray) -> np.ndarray:
@@ -82,9 +88,9 @@ def shared_out(rng: np.random.Generator, total: int, weights: np.ndarray) -> np.
 
 def cut(bursts: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Cut bursts of jobs so that none reaches from one cell into the next: sizes, and the cell of each."""
-    ends = np.union1d(np.cumsum(bursts), np.cumsum(cells))
-    sizes = np.diff(ends[ends > 0], prepend=0)
-    return sizes, np.searchsorted(np.cumsum(cells), ends[ends > 0])
+    ends = np.sort(np.concatenate((np.cumsum(bursts), np.cumsum(cells))))
+    ends = ends[np.diff(ends, prepend=0) > 0]
+    return np.diff(ends, prepend=0), np.searchsorted(np.cumsum(cells), ends)
 
 
 def hour_rates(
@@ -152,8 +158,8 @@ def submissions(
 def _people(
     arrivals: np.random.Generator, runs: np.random.Generator, vc: VirtualCluster, weeks: list[np.ndarray],
     stats: Statistics, span_s: float,
-) -> dict[str, np.ndarray]:
-    """Jobs of one virtual cluster; `weeks`: how many of each class come in each week."""
+) -> tuple[dict[str, np.ndarray], Worded]:
+    """Jobs of one virtual cluster, and who submits each; `weeks`: how many of each class come in each week."""
     n = int(sum(w.sum() for w in weeks))
     most = int(np.clip(n // 10, 1, vc.burst_most))
     sizes, cell = cut(fill(arrivals, n, vc.burst_exponent, most), np.concatenate(weeks))
@@ -165,9 +171,9 @@ def _people(
         mine, rows = kind == index, slice(bounds[index], bounds[index + 1])
         if mine.any():
             gpus[rows], run_s[rows] = _work(runs, jobs, sizes[mine], week[mine], stats.likeness)
-    user = np.repeat(_users(arrivals, vc, submit_s[np.cumsum(sizes) - sizes], 100 * vc.weight / stats.jobs), sizes)
-    return {"submit_s": np.floor(submit_s), "duration_s": np.rint(run_s), "num_gpus": gpus, "user": user,
-            "vc": np.full(n, vc.name, dtype=object)}
+    user = _users(arrivals, vc, submit_s[np.cumsum(sizes) - sizes], 100 * vc.weight / stats.jobs)
+    return ({"submit_s": np.floor(submit_s), "duration_s": np.rint(run_s), "num_gpus": gpus},
+            Worded(np.repeat(user.number, sizes), user.words))
 
 
 def _work(
@@ -232,26 +238,26 @@ def _robot(
     knots = np.log(stats.robot_run_s)
     return {"submit_s": np.floor(np.minimum(np.concatenate(submit_s), span_s)),
             "duration_s": np.rint(np.exp(np.interp(share, np.linspace(0, 1, len(knots)), knots))),
-            "num_gpus": np.ones(n, dtype=np.int64), "user": np.full(n, f"{ROBOT_VC}-robot", dtype=object),
-            "vc": np.full(n, ROBOT_VC, dtype=object)}
+            "num_gpus": np.ones(n, dtype=np.int64)}
 
 
-def _users(rng: np.random.Generator, vc: VirtualCluster, begin_s: np.ndarray, weight: float) -> np.ndarray:
+def _users(rng: np.random.Generator, vc: VirtualCluster, begin_s: np.ndarray, weight: float) -> Worded:
     """A user for each burst. Assumed: 8 x sqrt(weight in %) users a tenant, the first submit the most, and return."""
     people = numbered(f"{vc.name}-u", max(2, int(8 * np.sqrt(weight))))
     n = len(begin_s)
-    drawn = people[(len(people) * rng.random(n) ** 2).astype(np.int64)]
+    drawn = (len(people) * rng.random(n) ** 2).astype(np.int64)
     # In order of time, a burst that is no new user's has that of the one before.
     order = np.argsort(begin_s, kind="stable")
     new = np.where(rng.random(n) < SAME_USER, 0, np.arange(n))
-    out = np.empty(n, dtype=object)
-    out[order] = drawn[np.maximum.accumulate(new)]
-    return out
+    user = np.empty(n, dtype=np.int64)
+    user[order] = drawn[np.maximum.accumulate(new)]
+    return Worded(user, people)
 
 
-def _ends(rng: np.random.Generator, duration_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _ends(rng: np.random.Generator, duration_s: np.ndarray) -> tuple[Worded, np.ndarray]:
     """Status and number of attempts of each job."""
     n, long = len(duration_s), duration_s > 86_400
-    status = np.where(long, choose(rng, n, ENDS_LONG), choose(rng, n, ENDS_SHORT))
-    attempts = np.where(status == "failed", choose(rng, n, TRIES_FAILED), choose(rng, n, TRIES_OTHER))
-    return status, attempts
+    end = np.where(long, pick(rng, n, list(ENDS_LONG.values())), pick(rng, n, list(ENDS_SHORT.values())))
+    failed = end == list(ENDS_SHORT).index("failed")
+    attempts = np.where(failed, choose(rng, n, TRIES_FAILED), choose(rng, n, TRIES_OTHER))
+    return Worded(end, np.array(list(ENDS_SHORT), dtype=object)), attempts

@@ -13,19 +13,22 @@ import numpy as np
 
 from traces.columns import BY_NAME
 from traces.digests import digests
+from traces.given_back import zeros
 from traces.offered_load import WEEK_S, hash_key
 from traces.stretch import Crowd
 from traces.synthetic.generate import about, checked, in_order
 from traces.synthetic.month import further_seed, logs_needed, mark
 from traces.trace import Provenance, Trace
-from traces.words import coded
+from traces.words import Worded, coded
 
 
 class Packed:
     """A column in as few bytes as hold it: text as numbers of words, whole numbers as the smallest integers."""
 
-    def __init__(self, values: np.ndarray) -> None:
+    def __init__(self, values: np.ndarray | Worded) -> None:
         self._words: np.ndarray | None = None
+        if isinstance(values, Worded):
+            self._words, values = values.words, values.number
         self._dtype = values.dtype
         if values.dtype == object:
             values, self._words = coded(values)
@@ -34,7 +37,7 @@ class Packed:
             values = values.astype(np.int32)
         if values.dtype.kind == "i" and len(values):
             low, high = int(values.min()), int(values.max())
-            values = values.astype(next(kind for kind in (np.int8, np.int16, np.int32, np.int64)
+            values = values.astype(next(kind for kind in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.int64)
                                         if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max))
         self._values = values
 
@@ -48,14 +51,11 @@ class Packed:
 class Log:
     """The jobs of one log that lie in the weeks that are taken, in its order: their numbers are their ids.
 
-    `last`: what is added to a number to make the id; `names`: the numbers of all jobs as text; `key`: hashes of ids
-    (`traces.offered_load.hashes`), of those whose bit is set in `hashed`.
+    `number`: of those jobs; `last`: what is added to a number to make the id; `names`: the numbers of all jobs as text.
     """
 
-    number: np.ndarray
+    number: range
     columns: Mapping[str, Packed]
-    key: np.ndarray
-    hashed: np.ndarray
     last: str
     names: Sequence[str]
     seed: int
@@ -63,26 +63,24 @@ class Log:
     def __len__(self) -> int:
         return len(self.number)
 
-    def ids(self, rows: np.ndarray | slice = slice(None)) -> list[str]:
-        return [f"{number}{self.last}" for number in self.number[rows].tolist()]
+    def ids(self, rows: np.ndarray | None = None) -> list[str]:
+        numbers = self.number if rows is None else (self.number.start + rows).tolist()
+        return [f"{number}{self.last}" for number in numbers]
 
     def keys(self, rows: np.ndarray) -> np.ndarray:
-        """Hashes of some jobs (ascending), each worked out when it is first asked for: a week has few of a log."""
-        new = rows[~self.hashed[rows]]
-        if len(new):
-            number = self.number[new]
-            low, high = int(number[0]), int(number[-1]) + 1
-            names = self.names[low:high] if high - low == len(new) else [self.names[job] for job in number.tolist()]
-            hashes = digests([name + self.last for name in names] if self.last else names, hash_key(self.seed), 8)
-            self.key[new], self.hashed[new] = np.frombuffer(hashes, dtype="<u8"), True
-        keys: np.ndarray = self.key[rows]
-        return keys
+        """Hashes of the ids (`traces.offered_load.hashes`) of some jobs."""
+        if len(rows) == len(self):
+            names = self.names[self.number.start : self.number.stop]
+        else:
+            names = [self.names[job] for job in (self.number.start + rows).tolist()]
+        hashes = digests([name + self.last for name in names] if self.last else names, hash_key(self.seed), 8)
+        return np.frombuffer(hashes, dtype="<u8")
 
-    def column(self, name: str, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+    def column(self, name: str, rows: np.ndarray | None = None) -> np.ndarray:
         """A column of some jobs, its default where the generator has none of that name."""
         if name in self.columns:
-            return self.columns[name].at(rows)
-        return BY_NAME[name].defaults(len(self.number[rows]))
+            return self.columns[name].at(slice(None) if rows is None else rows)
+        return BY_NAME[name].defaults(len(self) if rows is None else len(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +96,27 @@ class Pool:
     def __len__(self) -> int:
         return len(self.at)
 
-    def trace(self, rows: np.ndarray) -> Trace:
-        """The trace of some jobs."""
-        at = self.at[rows]
+    def drawn(self, rows: np.ndarray) -> Drawn:
+        """Some jobs, without what only a draw looks at."""
+        return Drawn(self.crowd.submit_s[rows], self.at[rows], self.logs, self.about)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Jobs that were drawn of a pool: when they come, and the rest as there."""
+
+    submit_s: np.ndarray
+    at: np.ndarray
+    logs: tuple[Log, ...]
+    about: Provenance
+
+    def trace(self) -> Trace:
+        """Their trace."""
+        at = self.at
         order = np.argsort(at)
         begins = np.cumsum([0, *map(len, self.logs)])
         bounds = np.searchsorted(at[order], begins).tolist()
-        columns: dict[str, np.ndarray] = {"submit_s": self.crowd.submit_s[rows]}
+        columns: dict[str, np.ndarray] = {"submit_s": self.submit_s}
         for name in ("job_id", *self.logs[0].columns.keys() - columns.keys()):
             of_logs = []
             for log, begin, low, high in zip(self.logs, begins[:-1], bounds[:-1], bounds[1:], strict=True):
@@ -143,26 +155,29 @@ class Logs:
         first, begin, end = (week * WEEK_S for week in generator.weeks)
         rounds = logs_needed(self._name, generator, self._jobs, weeks, layers, keep)
         logs = tuple(self._log(number) for number in range(rounds * layers))
-        submit_s, at, keys, before = [], [], [], 0
-        for number, log in enumerate(logs):
-            moved = (log.columns["submit_s"].at(slice(None)) - begin) % (end - first) + number // layers * (end - first)
-            rows = np.flatnonzero(moved < weeks * WEEK_S)
-            key = log.keys(rows)
-            if keep < 1:
-                few = key < keep * 2.0**64
-                rows, key = rows[few], key[few]
-            submit_s.append(moved[rows])
-            keys.append(key)
-            at.append((before + rows).astype(np.int32))
-            before += len(log)
-        come, where, key = np.concatenate(submit_s), np.concatenate(at), np.concatenate(keys)
-        del submit_s, at, keys
-        order = self._order(come, where, logs)
-        come, where, key = come[order], where[order], key[order]
-        del order
-        demand = np.concatenate([_demand_gpu_s(log) for log in logs])[where]
-        provenance = about(self._name, len(where), self._seed, self._options, weeks * WEEK_S)
-        return Pool(Crowd(come, demand, key), where, logs, provenance)
+        most = sum(map(len, logs))
+        come, demand, key, where = zeros(most), zeros(most), zeros(most, np.uint64), zeros(most, np.int32)
+        there = before = 0
+        for turn in range(rounds):  # each of them comes after all of the turn before
+            side_by_side, parts = logs[turn * layers : (turn + 1) * layers], []
+            for number, log in enumerate(side_by_side):
+                moved = (log.column("submit_s") - begin) % (end - first) + turn * (end - first)
+                rows = np.flatnonzero(moved < weeks * WEEK_S)
+                keys = log.keys(rows)
+                if keep < 1:
+                    few = keys < keep * 2.0**64
+                    rows, keys = rows[few], keys[few]
+                of_log = np.full(len(rows), number, dtype=np.int32)
+                parts.append((moved[rows], _demand_gpu_s(log, rows), keys, rows, of_log))
+            moved, demands, keys, rows, of_log = map(np.concatenate, zip(*parts, strict=True))
+            order = _order(moved, rows, of_log, side_by_side)
+            begins = before + np.cumsum([0, *map(len, side_by_side)])
+            now = slice(there, there + len(order))
+            come[now], demand[now], key[now] = moved[order], demands[order], keys[order]
+            where[now] = (rows + begins[of_log])[order]
+            there, before = now.stop, int(begins[-1])
+        provenance = about(self._name, there, self._seed, self._options, weeks * WEEK_S)
+        return Pool(Crowd(come[:there], demand[:there], key[:there]), where[:there], logs, provenance)
 
     def _log(self, number: int) -> Log:
         """The log of that number, of the weeks that are taken."""
@@ -170,25 +185,25 @@ class Logs:
             index = len(self._made)
             columns = in_order(self._name, self._jobs, further_seed(self._seed, index), self._options)
             first, _, end = (week * WEEK_S for week in self._generator.weeks)
-            there = np.flatnonzero((columns["submit_s"] >= first) & (columns["submit_s"] < end)).astype(np.int32)
+            there = slice(*np.searchsorted(columns["submit_s"], (first, end)).tolist())
             self._made.append(Log(
-                there, {name: Packed(values[there]) for name, values in columns.items()},
-                np.empty(len(there), dtype=np.uint64), np.zeros(len(there), dtype=bool), mark(index), self._names,
-                self._seed))
+                range(there.start, there.stop), {name: Packed(values[there]) for name, values in columns.items()},
+                mark(index), self._names, self._seed))
         return self._made[number]
 
-    def _order(self, submit_s: np.ndarray, at: np.ndarray, logs: tuple[Log, ...]) -> np.ndarray:
-        """The order of a trace's rows, see `traces.trace`. Ids are compared only where times are equal."""
-        order = np.argsort(submit_s)
-        same = np.diff(submit_s[order]) == 0
-        tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
-        rows = order[tied]
-        job = np.concatenate([log.number for log in logs])[at[rows]]
-        log = np.searchsorted(np.cumsum([len(log) for log in logs]), at[rows], side="right")
-        scale = np.array([11**len(one.last) for one in logs])
-        added = np.array([int(one.last.replace("~", "a") or "0", 11) for one in logs])
-        order[tied] = rows[np.lexsort((_places(job) * scale[log] + added[log], submit_s[rows]))]
-        return order
+
+def _order(submit_s: np.ndarray, rows: np.ndarray, of_log: np.ndarray, logs: Sequence[Log]) -> np.ndarray:
+    """The order of a trace's rows, see `traces.trace`. Ids are compared only where times are equal."""
+    order = np.argsort(submit_s)
+    come = submit_s[order]
+    same = come[1:] == come[:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
+    those = order[tied]
+    log, job = of_log[those], rows[those] + np.array([log.number.start for log in logs])[of_log[those]]
+    scale = np.array([11**len(one.last) for one in logs])
+    added = np.array([int(one.last.replace("~", "a") or "0", 11) for one in logs])
+    order[tied] = those[np.lexsort((_places(job) * scale[log] + added[log], come[tied]))]
+    return order
 
 
 def _places(job: np.ndarray) -> np.ndarray:
@@ -204,7 +219,8 @@ def _places(job: np.ndarray) -> np.ndarray:
     return places + unit
 
 
-def _demand_gpu_s(log: Log) -> np.ndarray:
+def _demand_gpu_s(log: Log, rows: np.ndarray) -> np.ndarray:
     """See `traces.offered_load.demand_gpu_s`."""
-    demand: np.ndarray = log.column("num_gpus") * (log.column("gpu_milli") / 1000.0) * log.column("duration_s")
+    gpus, milli, run_s = (log.column(name, rows) for name in ("num_gpus", "gpu_milli", "duration_s"))
+    demand: np.ndarray = gpus * (milli / 1000.0) * run_s
     return demand

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from policies.recommend.request.recommend_error import RecommendError
 
@@ -242,10 +242,10 @@ class _Search:
         mean, sd = self._belief(works, np.log([self.values[i] for i in works]))
         weight, best, top = self.candidates.weight, self.best, math.log(self.limit)
         if best is None:
-            return np.asarray(norm.cdf((top - mean) / sd))
+            return np.asarray(ndtr((top - mean) / sd))
         b = math.log(self.values[best] * weight[best]) - np.log(weight)
         z = (np.minimum(b, top) - mean) / sd
-        return np.asarray(np.maximum((b - mean) * norm.cdf(z) + sd * norm.pdf(z), 0.0))
+        return np.asarray(np.maximum((b - mean) * ndtr(z) + sd * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi), 0.0))
 
     def _belief(self, works: list[int], logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation [n] of the logarithms, given those of the candidates in `works`."""

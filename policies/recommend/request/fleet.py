@@ -41,6 +41,8 @@ class Fleet:
     counts : GPUs there are of each type.
     node_gpus : GPUs on a node of each type (default `NODE_GPUS`).
     rented_gpus : GPUs of each type that are rented together, and so paid together (default 1).
+    machines : of each type the machines, by number, that its nodes are in; nodes beyond those are machines of their
+        own, as all are where nothing is said. GPUs of several types in a machine are joined by PCIe.
 
     Attributes
     ----------
@@ -57,6 +59,7 @@ class Fleet:
     def __init__(
         self, performance: Performance, types: Sequence[GpuType], counts: Sequence[int],
         node_gpus: Sequence[int] | None = None, rented_gpus: Sequence[int] | None = None,
+        machines: Sequence[Sequence[int]] = (),
     ) -> None:
         self.types = tuple(types)
         sizes = [NODE_GPUS] * len(self.types) if node_gpus is None else node_gpus
@@ -67,6 +70,7 @@ class Fleet:
                                  got=f"{len(self.types)} types, {len(self.counts)} counts, {len(self.node_gpus)} sizes")
         self.names = tuple(gpu.name for gpu in self.types)
         self.present = tuple(t for t, count in enumerate(self.counts) if count > 0)
+        self.machines = tuple(tuple(of_type) for of_type in machines)
         self._check()
         self.spec, self.gpus_of_type = self._full_nodes(performance)
 
@@ -100,12 +104,18 @@ class Fleet:
         """An empty cluster of full nodes, and the GPUs of each type in it."""
         types: list[GpuType] = []
         node_type: list[int] = []
+        machine: list[int] = []
+        own = 1 + max((number for of_type in self.machines for number in of_type), default=0)
         sizes: list[int] = []
         for t in self.present:
             full, rest = divmod(self.counts[t], self.node_gpus[t])
             node_type += [len(types)] * (full + (rest > 0))
             sizes += [self.node_gpus[t]] * full + [rest] * (rest > 0)
+            if self.machines:
+                there = self.machines[t][: full + (rest > 0)]
+                machine += [*there, *range(own, own + full + (rest > 0) - len(there))]
+                own += full + 1
             types.append(self.types[t])
-        spec = ClusterSpec.build("full nodes", types, node_type, sizes, links=performance.links)
+        spec = ClusterSpec.build("full nodes", types, node_type, sizes, links=performance.links, node_machine=machine)
         gpu_type = spec.gpu_type
         return spec, {gpu.name: np.flatnonzero(gpu_type == t).astype(np.int32) for t, gpu in enumerate(types)}
