@@ -183,7 +183,8 @@ def _only_stores(cls: type[Policy], settings: dict[str, Any]) -> str:
     first, second = cls.from_settings(settings), cls.from_settings(settings)
     if first != second:
         return "two policies with the same settings differ"
-    extra = set(vars(first)) - {f.name for f in fields(cls)}
+    # What a policy declares may hang on its settings (an objective that reads run times, say).
+    extra = set(vars(first)) - {f.name for f in fields(cls)} - set(Policy.__annotations__)
     if extra:
         return f"it makes attributes that are no settings: {', '.join(sorted(extra))}; make them in prepare()"
     for name, f in cls.settings().items():

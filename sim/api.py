@@ -193,6 +193,10 @@ class Policy(ABC):
         """How the policy decides, where a kernel makes the same decisions; None: only `decide` knows."""
         return None
 
+    def counted(self) -> Mapping[str, int]:
+        """What the policy counted in a run and run.json keeps (`policy_counts`): fallbacks taken, by their words."""
+        return {}
+
     @classmethod
     def blind_to_speed(cls) -> bool:
         """True where it looks at no speeds: a job gets the first of the cluster's types that has room

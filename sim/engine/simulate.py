@@ -184,6 +184,7 @@ def simulate(
         "decisions": outcome.decisions,
         "versions": dict(versions()),
         **({"timetable": timetable.info} if timetable.info else {}),
+        **({"policy_counts": counts} if (counts := {k: v for k, v in policy.counted().items() if v}) else {}),
         "code_hash": code_hash(),
         **(settings or {}),
     }

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from house import index
 from policies.mechanisms import Preemptive
+from policies.mechanisms.rounds import Rounds
 from policies.mechanisms.tenantqueues import TenantQueues
 from policies.registry import find, names
 from sim.cli import app
@@ -93,7 +94,7 @@ def test_policies_are_those_of_the_registry() -> None:
     assert tuple(table) == names()
     for name, (_, _, preemptive, needs, source) in table.items():
         policy = find(name)
-        assert preemptive == ("yes" if issubclass(policy, (Preemptive, TenantQueues)) else "no"), name
+        assert preemptive == ("yes" if issubclass(policy, (Preemptive, Rounds, TenantQueues)) else "no"), name
         declared = ["estimates"] * policy.needs_estimates + ["performance"] * policy.needs_performance
         declared += ["starts"] * policy.needs_starts
         declared += ["throughput"] * policy.needs_throughput

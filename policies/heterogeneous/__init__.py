@@ -1,0 +1,1 @@
+"""Schedulers that know how fast each job is on each GPU type."""
