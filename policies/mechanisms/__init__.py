@@ -1,14 +1,18 @@
 """What schedulers share, one file a mechanism; a scheduler adds its key, or what it deserves, and little else.
 
 `Ordered` walks the queue and starts, `Preemptive` chooses anew who runs (`ByForm`: by keys that kernels know), `Rounds`
-gives GPUs for a round at a time, `TenantQueues` lends what its owners leave idle and takes it back. All place gangs by
-one of the rules of `sim.kernels.placement`: count, first-fit, best-fit, consolidate (`Placing`).
+gives GPUs for a round at a time (`GavelRounds`: as Gavel does), `TenantQueues` lends what its owners leave idle and
+takes it back. All place gangs by one of the rules of `sim.kernels.placement`: count, first-fit, best-fit, consolidate
+(`Placing`).
 """
 
 from policies.mechanisms.ordered import Ordered
 from policies.mechanisms.placing import Placing, nothing_to_do
 from policies.mechanisms.preemptive import ByForm, Preemptive
-from policies.mechanisms.rounds import Rounds
+from policies.mechanisms.rounds import GavelRounds, Rounds, rounds_param
 from policies.mechanisms.tenantqueues import TenantQueues
 
-__all__ = ["ByForm", "Ordered", "Placing", "Preemptive", "Rounds", "TenantQueues", "nothing_to_do"]
+__all__ = [
+    "ByForm", "GavelRounds", "Ordered", "Placing", "Preemptive", "Rounds", "TenantQueues", "nothing_to_do",
+    "rounds_param",
+]

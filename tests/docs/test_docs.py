@@ -16,8 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from house import index
-from policies.mechanisms import Preemptive
-from policies.mechanisms.rounds import Rounds
+from policies.mechanisms import Preemptive, Rounds
 from policies.mechanisms.tenantqueues import TenantQueues
 from policies.registry import find, names
 from sim.cli import app
