@@ -40,7 +40,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 """Their name -> settings of ours."""
 
 SIMULATED = {
-    "rest": "centre", "bisected": 0.05, "placement": "first-fit", "accounting": "gavel-simulator",
+    "rest": "centre", "blind": "all", "bisected": 0.05, "placement": "first-fit", "accounting": "gavel-simulator",
     "solve_every_s": 1920.0, "spare": "fill", "walk": "shuffled", "wide_first": True, "whole_steps": True,
 }
 """Their simulator's semantics; of the mechanism's settings those that it has."""

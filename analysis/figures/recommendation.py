@@ -85,6 +85,7 @@ def stages(answer: Mapping[str, Any]) -> Figure:
             label = "\n+ ".join(f"{g['gpus']}{between}{g['gpu_type']}" + (f" /{g['tensor']}" if unlike else "")
                                 for g in s["gpus"])
             ways = f"\ntensor {s['tensor']}" if s["tensor"] > 1 and not unlike else ""
+            ways += "\nsharded" * s.get("sharded", False)
             times.text(i, (s["forward_s"] + s["backward_s"]) * unit, label + ways, ha="center", va="bottom", fontsize=6)
         times.set(ylabel=f"a micro-batch ({name})")
         times.margins(y=0.25)

@@ -63,6 +63,9 @@ class Gavel(Rounds):
         "las", choices=("las", "ftf", "makespan", "fifo", "throughput", "cost", "cost-slo", "hierarchical"),
         help="what shares are best by: see the policy's description")
     aware: bool = param(True, help="knows how fast each job is on each GPU type; false: takes all types as equal")
+    blind: str = param(
+        "able", choices=("able", "all"), help="where not aware: the types on which a job runs count (able), or all, as "
+        "in Gavel's simulator, so that time that it deserves on the others is lost")
     water_filling: bool = param(
         False, help="las: raise those who can still rise when the slowest cannot, and so on")
     within: str = param(
@@ -109,12 +112,11 @@ class Gavel(Rounds):
         return self._counts
 
     def decide(self, view: View) -> Decision:
-        decision = super().decide(view)
-        turned = {row for row, _ in decision.reject}
-        lost = [row for row in view.queued.tolist() if self._nowhere[row]] if self._nowhere.any() else []
-        decision.reject += [(row, "no GPU type that it may use is believed to run it") for row in lost
-                            if row not in turned]
-        return decision
+        if self._nowhere.any():
+            lost = [row for row in view.queued.tolist() if self._nowhere[row]]
+            if lost:  # before they can be given what nobody deserves; the policy is asked again at this instant
+                return Decision(reject=[(row, "no GPU type that it may use is believed to run it") for row in lost])
+        return super().decide(view)
 
     def allocation(self, view: View, rows: np.ndarray) -> np.ndarray:
         there = np.maximum(view.scratch(view.running).type_milli(), 0) / 1000.0
@@ -210,6 +212,8 @@ class Gavel(Rounds):
             self._counts["jobs of unknown speed, taken as equally fast on all their types"] = int(unknown.sum())
         runs = allowed & ((believed > 0) | unknown[:, None])
         speed = believed if self.aware else np.ones_like(believed)
+        if not self.aware and self.blind == "all":
+            runs[runs.any(axis=1)] = True
         return np.where(runs, np.where(unknown[:, None], 1.0, speed), 0.0), unknown
 
     def _weights_of_tenants(self, names: tuple[str, ...]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,8 @@ class Accounts:
     received_s : float64 [jobs, types].
     """
 
+    each_round: ClassVar[bool] = True
+
     def __init__(self, jobs: int, types: int, round_s: float) -> None:
         self._round_s = round_s
         self.share, self.received_s = np.zeros((jobs, types)), np.zeros((jobs, types))
@@ -40,12 +42,12 @@ class Accounts:
         self._last_s = self._solved_s = -np.inf
 
     def due(self, now_s: float, rows: np.ndarray, every_s: float, idle: bool) -> bool:
-        """Whether shares are to be found anew at the begin of a round: always, or where `every_s` is above 0 once a
-        job has come or gone and so much time has passed; at once where nothing runs (`idle`)."""
+        """Whether shares are to be found anew at the begin of a round: once a job has come or gone, and `every_s` has
+        passed or nothing runs (`idle`); always where `every_s` is 0 and the accounts bear it (`each_round`)."""
         self._news = self._news or not np.array_equal(rows, self._there)
         self._there = rows
         elapsed = idle or now_s - self._solved_s >= every_s
-        return rows.size > 0 and (every_s == 0 or (self._news and elapsed))
+        return rows.size > 0 and ((every_s == 0 and self.each_round) or (self._news and elapsed))
 
     def solve(self, now_s: float, rows: np.ndarray, share: np.ndarray) -> None:
         """From now on jobs deserve these shares: float64 [rows, types]."""
@@ -85,6 +87,8 @@ class SinceSolve(Accounts):
     job of many GPUs time counts once. What the last shares owed, X × (time since then) - received_s, is added to the
     job's deficit, which orders jobs of one priority. A job that came since the last solve has priority 0.
     """
+
+    each_round: ClassVar[bool] = False  # who begins anew at each round would always serve the largest share
 
     def __init__(self, jobs: int, types: int, round_s: float) -> None:
         super().__init__(jobs, types, round_s)

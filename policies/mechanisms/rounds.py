@@ -12,7 +12,7 @@ import numpy as np
 
 from policies.mechanisms.placing import Placing, nothing_to_do
 from policies.mechanisms.round_accounts import ACCOUNTS, Accounts
-from sim.api import Decision, Placement, PolicyError, Scratch, View, param
+from sim.api import Decision, Gang, Placement, PolicyError, Scratch, View, param
 
 LEAST_SHARE = 1e-6
 """Shares of time below this are none: what a solver leaves where it means 0 must not win a round."""
@@ -52,7 +52,7 @@ class Rounds(Placing):
     )
     solve_every_s: float = param(
         0.0, unit="s", low=0, help="shares are found anew once a job has come or gone and so much time has passed "
-        "since the last time, or nothing runs; 0: at the begin of each round"
+        "since the last time, or nothing runs; 0: at the begin of each round (accounting = integrals)"
     )
     spare: str = param(
         "idle",
@@ -82,6 +82,8 @@ class Rounds(Placing):
             )
         jobs, types = len(view.jobs), len(view.cluster.types)
         self._accounts: Accounts = ACCOUNTS[self.accounting](jobs, types, self.round_s)
+        self._gpu_type, self._gang = view.cluster.gpu_type, dict[int, Gang]()
+        self._demand = view.jobs.num_gpus.astype(np.int64) * view.jobs.gpu_milli
         self._types = view.jobs.types[:, None] >> np.arange(types, dtype=np.uint64) & np.uint64(1) == 1
         # Who holds GPUs since the last decision; of which type, since when, until when.
         self._rows = np.empty(0, dtype=np.int32)
@@ -122,12 +124,26 @@ class Rounds(Placing):
         """A round begins: who holds GPUs until it ends."""
         self._receive(view.now_s, self._rows)
         self._round_end_s = view.now_s + self.round_s
-        pairs = self._pairs(view)
-        target = self._give(view, pairs, self._winners(view, pairs))
+        pairs, scratch = self._pairs(view), view.scratch(view.running)
+        winners = self._winners(view, scratch, pairs)
+        if self._all_stay(view, scratch, winners):
+            self._left.clear()
+            self._last_until(view, self._rows)
+            return Decision()
+        target = self._give(view, scratch, pairs, winners)
         self._rows = self._rows[:0]
         self._left.clear()
         self._note(view, target)
-        return Decision.toward(view, target)
+        return self._toward(view, target)
+
+    def _all_stay(self, view: View, scratch: Scratch, winners: dict[int, int]) -> bool:
+        """Whether nobody need be placed: those who win run already, on the types that they win, and no GPU is closed
+        (what the rest of the round's begin would find out, too)."""
+        if len(winners) != self._rows.size or not (scratch.milli > 0).all():
+            return False
+        rows = np.fromiter(winners, dtype=np.int32, count=len(winners))
+        won = np.fromiter(winners.values(), dtype=np.int32, count=len(winners))
+        return bool((view.slot_n[rows] > 0).all() and (self._on[rows] == won).all())
 
     def _go_on(self, view: View) -> Decision:
         """Within a round, who takes the GPUs that have come free."""
@@ -135,7 +151,16 @@ class Rounds(Placing):
         scratch, target = view.scratch(), {row: view.placement(row) for row in self._rows.tolist()}
         self._fill(view, scratch, target, self._pairs(view))
         self._note(view, {row: target[row] for row in target if not view.slot_n[row]})
-        return Decision.toward(view, target)
+        return self._toward(view, target)
+
+    def _toward(self, view: View, target: dict[int, Placement]) -> Decision:
+        """As `Decision.toward`, where all is placed already and a job that stays has its own GPUs in the target."""
+        own = {row: view.gpus_of(row).tolist() for row in view.running.tolist()}
+        return Decision(
+            stop=[row for row in own if row not in target],
+            move=[(row, to) for row, to in target.items() if row in own and to.gpus.tolist() != own[row]],
+            start=[(row, to) for row, to in target.items() if row not in own],
+        )
 
     def _stop(self, view: View, over: np.ndarray) -> Decision:
         """Jobs whose last whole step of this round is done; the round goes on."""
@@ -154,11 +179,16 @@ class Rounds(Placing):
     def _note(self, view: View, given: dict[int, Placement]) -> None:
         """Jobs that hold GPUs from now on, besides those that hold them already."""
         rows = np.fromiter(given, dtype=np.int32, count=len(given))
-        on = view.cluster.gpu_type[np.array([placement.gpus[0] for placement in given.values()], dtype=np.int32)]
+        on = self._gpu_type[np.array([placement.gpus[0] for placement in given.values()], dtype=np.int32)]
         self._rows = np.concatenate((self._rows, rows))
-        self._on[rows], self._since_s[rows], self._until_s[rows] = on, view.now_s, self._round_end_s
+        self._on[rows], self._since_s[rows] = on, view.now_s
+        self._last_until(view, rows)
+
+    def _last_until(self, view: View, rows: np.ndarray) -> None:
+        """When these jobs stop in this round."""
+        self._until_s[rows] = self._round_end_s
         if self.whole_steps:
-            self._until_s[rows] = view.now_s + self._whole_steps_s(view, rows, on)
+            self._until_s[rows] = view.now_s + self._whole_steps_s(view, rows, self._on[rows])
 
     def _whole_steps_s(self, view: View, rows: np.ndarray, on: np.ndarray) -> np.ndarray:
         """Time of the whole steps within a round, of one at least; of the round where the rate is unknown."""
@@ -171,22 +201,25 @@ class Rounds(Placing):
             took_s[here] = np.where(np.isfinite(whole_s), whole_s, self.round_s)
         return took_s
 
-    def _winners(self, view: View, pairs: Pairs) -> dict[int, int]:
+    def _winners(self, view: View, scratch: Scratch, pairs: Pairs) -> dict[int, int]:
         """The type that each job wins where only counts and quotas matter."""
-        scratch = view.scratch(view.running)
         left, quota = scratch.type_milli().tolist(), scratch.vc_left.tolist()
-        demand = view.jobs.num_gpus.astype(np.int64) * view.jobs.gpu_milli
+        demand = self._demand
         won: dict[int, int] = {}
         for row, t in pairs:
             if row not in won and (need := int(demand[row])) <= min(left[t], quota[vc := int(view.jobs.vc[row])]):
                 won[row] = t
                 left[t] -= need
                 quota[vc] -= need
+                if not any(left):
+                    break
         return won
 
-    def _give(self, view: View, pairs: Pairs, winners: dict[int, int]) -> dict[int, Placement]:
+    def _give(
+        self, view: View, scratch: Scratch, pairs: Pairs, winners: dict[int, int]
+    ) -> dict[int, Placement]:
         """What each job holds from now on: who wins his type stays there, then the others take what is left."""
-        scratch, target = view.scratch(view.running), dict[int, Placement]()
+        target = dict[int, Placement]()
         if barred := set(self._accounts.without_gpus(list(winners))):
             winners = {row: t for row, t in winners.items() if row not in barred}
             pairs = [(row, t) for row, t in pairs if row not in barred]
@@ -211,24 +244,31 @@ class Rounds(Placing):
 
     def _fill(self, view: View, scratch: Scratch, target: dict[int, Placement], pairs: Pairs) -> None:
         """Jobs take what is left by the order of their pairs."""
+        left = (scratch.milli > 0).any()
         for row, t in pairs:
             if row in target:
                 continue
-            if not (scratch.milli > 0).any():
+            if not left:
                 break
             gpus = self._own(view, scratch, row, t)
             if gpus is None:
-                gpus = scratch.place(scratch.gang(row)._replace(types=1 << t), self.placement)
+                gpus = scratch.place(self._gang_of(scratch, row)._replace(types=1 << t), self.placement)
             if gpus is not None:
                 target[row] = Placement(gpus)
+                left = (scratch.milli > 0).any()
 
     def _own(self, view: View, scratch: Scratch, row: int, t: int) -> np.ndarray | None:
         """Take the GPUs that a job holds, or held until its last step in this round: of type t, and still free."""
         own = view.gpus_of(row) if view.slot_n[row] else self._left.get(row)
-        if own is None or view.cluster.gpu_type[own[0]] != t:
+        if own is None or self._gpu_type[own[0]] != t:
             return None
-        gang = scratch.gang(row)
+        gang = self._gang_of(scratch, row)
         return own if scratch.take(own, gang.gpu_milli, gang.vc) else None
+
+    def _gang_of(self, scratch: Scratch, row: int) -> Gang:
+        if row not in self._gang:
+            self._gang[row] = scratch.gang(row)
+        return self._gang[row]
 
     def _pairs(self, view: View) -> Pairs:
         """Pairs of row and type, in the order in which they may win; those that deserve no time last, or not at all."""

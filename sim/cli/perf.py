@@ -29,8 +29,9 @@ def perf(
         metavar="MODEL", help=f"A model (--list), other sizes of its family as text, or {files.HELP}.")] = None,
     stage: Annotated[list[str] | None, typer.Option(
         "-s", "--stage", metavar="COUNTxTYPE", help="GPUs of a stage; repeat it for a pipeline. /T: T GPUs to a "
-        "replica (tensor parallelism); @FIRST-LAST: its operators, left out: cut evenly; several types as "
-        "1xA100:0.6+4xV100/4:0.4, each with its share of the samples.  [1xV100]")] = None,
+        "replica (tensor parallelism); /sharded: tables and experts divided among the GPUs, not repeated; "
+        "@FIRST-LAST: its operators, left out: cut evenly; several types as 1xA100:0.6+4xV100/4:0.4, each with its "
+        "share of the samples.  [1xV100]")] = None,
     batch: Annotated[int, typer.Option("-b", "--batch", help="Samples of an iteration, all GPUs together.")] = 64,
     micro_batches: Annotated[int, typer.Option("-m", "--micro-batches", help="Micro-batches of an iteration.")] = 1,
     schedule: Annotated[str, typer.Option(help="1f1b, gpipe, interleaved or async.")] = "1f1b",
@@ -80,6 +81,7 @@ def perf(
       hetsim perf gpt3-13b -b 512 -m 64 -s 16xA100-80/8 -s 16xA100-80/8 --recompute
       hetsim perf llama-70b -b 32 -s 32xA100-80 --zero 3 --recompute --tokens 512
       hetsim perf "llama(layers=60, hidden=6656, heads=52, inner=17920)" -b 32 -s 32xA100-80 --zero 3
+      hetsim perf dlrm-1tb -b 32768 -s 8xA100-80/sharded --optimizer sgd
       hetsim perf model.onnx --stage 1xT4 --dim height=320 --dim width=320 --json
       hetsim perf --config experiments/placement-sensitivity.toml --out figures
       hetsim perf OPT-350 --layers layers.csv -b 64 -m 8 -s 8xA100/4 -s 8xV100/4

@@ -36,8 +36,9 @@ def answer_table(answer: Answer, performance: Performance) -> Table:
     asked = f"{answer.model}, {answer.batch_size:,} samples an iteration on {plan.num_gpus:,} GPUs ({_how(answer)})"
     table = new_table("part", "time", "share (%)", title=asked)
     whole = i.compute_s + i.bubble_s + i.transfer_s + i.allreduce_s + i.update_s
+    inner = inner_words(any(s.tensor > 1 for s in plan.stages), any(s.sharded for s in plan.stages))
     parts = {
-        "computation": i.compute_s, "  of it sums of tensor parallelism": i.tensor_s, "bubble (waiting)": i.bubble_s,
+        "computation": i.compute_s, inner: i.tensor_s, "bubble (waiting)": i.bubble_s,
         "transfers between stages": i.transfer_s, "all-reduce of gradients": i.allreduce_s,
         "optimizer step": i.update_s,
     }  # fmt: skip
@@ -54,6 +55,12 @@ def answer_table(answer: Answer, performance: Performance) -> Table:
         f"{optimizer_said(performance.optimizer.name)}"
     )
     return table
+
+
+def inner_words(tensor: bool, sharded: bool) -> str:
+    """What of the computation is communication, in a plan that has tensor parallelism or stages that are sharded."""
+    words = ["sums of tensor parallelism"] * (tensor or not sharded) + ["all-to-alls (sharded)"] * sharded
+    return "  of it " + " or ".join(words)
 
 
 def _egress(answer: Answer) -> str:
@@ -89,8 +96,9 @@ def stages_table(answer: Answer, performance: Performance, margin: float) -> Tab
                                                                            f"{q % devices}")  # fmt: skip
         need += " tight" * (q in tight)
         degrees = [stage.degree(part) for part in stage.parts] if stage.unlike else [stage.tensor]
+        replicas = f"{stage.replicas}" + ", sharded" * stage.sharded
         table.add_row(f"{q}", f"{stage.first_op}-{stage.last_op}", f"{stage.gpus}", kinds,
-                      ", ".join(map(str, degrees)), f"{stage.replicas}", need, " or ".join(there))  # fmt: skip
+                      ", ".join(map(str, degrees)), replicas, need, " or ".join(there))  # fmt: skip
     if memory:  # A model that is known by measured rates was measured with whole samples.
         parts = [(s, stage.replicas_of(part), part.share)
                  for s, stage in enumerate(plan.devices) for part in stage.all_parts]  # fmt: skip

@@ -60,6 +60,8 @@ def recommend(
     blocking: BlockingOption = False,
     blocking_both: BlockingBothOption = False,
     mixed: Annotated[bool, typer.Option("--mixed/--no-mixed", help="Several GPU types in one stage.")] = True,
+    sharded: Annotated[str, typer.Option(
+        help="Divide embedding tables and experts among a stage's replicas: never, maybe or always.")] = "maybe",
     prices: Annotated[str | None, typer.Option(
         metavar="on-demand, spot or FILE.toml", help="Prices of the catalogue by kind, or your own.  "
         "[on-demand, or the cluster's]")] = None,
@@ -106,6 +108,7 @@ def recommend(
       hetsim recommend --model gpt3-13b -b 64 --gpus A100-80:32 --tensor 1,2,4,8 --recompute maybe --zero 0,1
       hetsim recommend --model dlrm-1tb -b 4096 --gpus A100-80:8,V100:8 --optimizer sgd --blocking
       hetsim recommend --model dlrm-1tb -b 4096 --gpus V100:4,CPU:2 --optimizer sgd --node-gpus V100:4
+      hetsim recommend --model dlrm-1tb -b 32768 --gpus V100:16,A100:8 --optimizer sgd --sharded always
       hetsim recommend --graph model.onnx -b 32 --gpus V100:8,T4:8 --keep 4xV100
       hetsim recommend --model OPT-350 --layers layers.csv -b 256 --gpus A100:8,V100:16 --tensor 1,2,4
       hetsim recommend --model bert-large -b 64 --gpus T4:4,L4:4,A10:4 --iterations 50000 --uncertain auto
@@ -119,8 +122,9 @@ def recommend(
         return
     asked = Question(
         graphs.sized(model, tokens), graph, batch, gpus, cluster, node_gpus, max_gpus, objective, within, budget,
-        iterations, keep, methods, tensor, micro_batches, schedules, recompute, zero, mixed, prices, per, seconds,
-        evaluations, seed, calibration, optimizer, overhead_gib, measured, "both" if blocking_both else blocking,
+        iterations, keep, methods, tensor, micro_batches, schedules, recompute, zero, mixed, sharded, prices, per,
+        seconds, evaluations, seed, calibration, optimizer, overhead_gib, measured,
+        "both" if blocking_both else blocking,
         graphs.Beside(profiled_on, profiled_samples, dim, batch_axis, layers, layers_from),
     )
     doubt = uncertainty.check(uncertain, profile, runs, asked)
@@ -163,12 +167,13 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
     from policies.recommend.searching.blind import blind_plans
     from policies.recommend.searching.bounds import lower_bound
     from policies.recommend.searching.cheapest_type import cheapest_type
-    from policies.recommend.searching.gather import gathered
+    from policies.recommend.searching.gather import gathered, usual_methods
     from policies.recommend.searching.nofit import nothing_fits
     from sim.hardware.gputypes import catalogue
 
     began = time.perf_counter()
-    limits, methods = recommendinput.limits(asked), recommendinput.methods(asked)
+    limits = recommendinput.limits(asked)
+    methods = recommendinput.methods(asked) if asked.methods else usual_methods(request)
     with console.counting("steps") as update:
         pool, ended = gathered(request, methods, asked.evaluations, update)
         kept = _kept(asked, request, methods)
@@ -192,7 +197,8 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
         "front": [report.plan_row(request, r, asked.iterations) for r in front],
         "search": None if ended is None else {
             "ended": ended.reason, "early": ended.early, "plans_judged": ended.evaluations},
-        "methods": list(methods), "plans_judged": request.evaluations, "wall_s": time.perf_counter() - began,
+        "methods": list(methods), "proves": _proves(request, methods), "plans_judged": request.evaluations,
+        "wall_s": time.perf_counter() - began,
     }
     on_front = {id(r) for r in front}
     rows = [
@@ -201,6 +207,17 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
         for r in by_counts(pool)
     ]
     return answer, rows
+
+
+def _proves(request: Request, methods: tuple[str, ...]) -> list[dict[str, str]]:
+    """What the methods prove, each with the first that does."""
+    from policies.recommend.methods import proves
+
+    said: dict[str, str] = {}
+    for name in methods:
+        if not request.measured and (text := proves(name, request)):
+            said.setdefault(text, name)
+    return [{"method": name, "text": text} for text, name in said.items()]
 
 
 def _write(out: Path, answer: dict[str, Any], rows: list[dict[str, Any]]) -> None:

@@ -26,7 +26,7 @@ RENTED = 64
 MOST_GPUS = 100_000
 OBJECTIVES = ("time", "cost", "front")
 PAID = ("gpu", "node")
-RECOMPUTE = {"never": (False,), "maybe": (False, True), "always": (True,)}
+CHOICES = {"never": (False,), "maybe": (False, True), "always": (True,)}
 UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 NUMBER = r"(\d+(?:\.\d*)?|\.\d+)(?:e([+-]?\d{1,3}))?"
 Value = TypeVar("Value")
@@ -55,6 +55,7 @@ class Question:
     recompute: str
     zero: str
     mixed: bool
+    sharded: str
     prices: str | None
     per: str
     seconds: float
@@ -134,9 +135,9 @@ def _check(asked: Question) -> None:
     if asked.objective not in OBJECTIVES:
         raise refused("unknown objective", "--objective", asked.objective, ", ".join(OBJECTIVES),
                       did_you_mean(asked.objective, OBJECTIVES))
-    if asked.recompute not in RECOMPUTE:
-        raise refused("unknown choice", "--recompute", asked.recompute, ", ".join(RECOMPUTE),
-                      did_you_mean(asked.recompute, RECOMPUTE))
+    for option, choice in (("--recompute", asked.recompute), ("--sharded", asked.sharded)):
+        if choice not in CHOICES:
+            raise refused("unknown choice", option, choice, ", ".join(CHOICES), did_you_mean(choice, CHOICES))
     least = {"--batch": asked.batch, "--max-gpus": asked.max_gpus, "--iterations": asked.iterations,
              "--evaluations": asked.evaluations}
     for option, value in least.items():
@@ -237,8 +238,9 @@ def _space(asked: Question, schedules: tuple[str, ...]) -> Space:
         micro_batches=usual(asked.batch) if asked.micro_batches is None
         else counts(asked.micro_batches, "--micro-batches"),
         schedules=("", *schedules[1:]),
-        tensor=counts(asked.tensor, "--tensor", most=1024), recompute=RECOMPUTE[asked.recompute],
+        tensor=counts(asked.tensor, "--tensor", most=1024), recompute=CHOICES[asked.recompute],
         zero=counts(asked.zero, "--zero", 0, 3), mixed=asked.mixed, orders=any(map(reorders, methods(asked))),
+        sharded=CHOICES[asked.sharded],
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.cli.console import cell, new_table
 from sim.cli.options import optimizer_said, said_source
-from sim.cli.perftables import gpu_types_table, models_table, tight_words, time
+from sim.cli.perftables import gpu_types_table, inner_words, models_table, tight_words, time
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,7 +17,7 @@ SHOWN = 12
 LEAST_SAID = 0.0005
 """Part of a saving that rounds to 0.1 %."""
 PARTS = {
-    "compute_s": "computation", "tensor_s": "  of it sums of tensor parallelism", "bubble_s": "bubble (waiting)",
+    "compute_s": "computation", "tensor_s": "", "bubble_s": "bubble (waiting)",
     "transfer_s": "transfers between stages", "allreduce_s": "all-reduce of gradients", "update_s": "optimizer step",
 }
 
@@ -57,6 +57,7 @@ def stages_table(answer: Mapping[str, Any], margin: float) -> Table:
     for s in plan["stages"]:
         mixed = len(s["gpus"]) > 1
         kinds = [f"{g['replicas']} {g['gpu_type']}" + f", {sum(g['samples']):,} samples" * mixed for g in s["gpus"]]
+        kinds += ["sharded"] * s.get("sharded", False)
         need = "unknown" if s["need_gib"] is None else f"{s['need_gib']:.2f}"
         there = " or ".join(f"{gib:g}" for gib in dict.fromkeys(g["there_gib"] for g in s["gpus"]))
         table.add_row(
@@ -129,7 +130,9 @@ def beside_table(answer: Mapping[str, Any]) -> Table:
 
     row("stages", "layout", lambda value: cell(_short(value)))
     row("iteration", "iteration_s", time)
-    for key, name in PARTS.items():
+    stages = [stage for plan in both for stage in plan["stages"]]
+    inner = inner_words(any(ways > 1 for s in stages for ways in _degrees(s)), any(s.get("sharded") for s in stages))
+    for key, name in (PARTS | {"tensor_s": inner}).items():
         if any(plan[key] > 0 for plan in both):
             row(f"  {name}", key, time)
     row("samples a second", "samples_per_s", lambda value: f"{value:,.1f}")
@@ -209,7 +212,8 @@ def _effort(answer: Mapping[str, Any]) -> str:
     effort += f"{answer['plans_judged']:,} plans judged in {answer['wall_s']:.1f} s by {', '.join(answer['methods'])}"
     ended = [f"the search ended {'before its time' if search['early'] else ''}: {search['ended']}".replace(" :", ":")
              ] if search else []
-    return "\n".join(["; ".join(gaps)] * bool(gaps) + [effort, *ended])
+    proven = [f"{one['method']}: {one['text']}" for one in answer["proves"]]
+    return "\n".join(["; ".join(gaps)] * bool(gaps) + [effort, *ended, *proven])
 
 
 def methods_table() -> Table:
@@ -220,7 +224,7 @@ def methods_table() -> Table:
     table = new_table("method", "what it does", title="Methods of hetsim recommend (--methods A,B)")
     for name in method_names():
         table.add_row(name, cell(about(name)))
-    table.caption = f"Default: {','.join(METHODS)}."
+    table.caption = f"Default: {','.join(METHODS)}, and chain where the GPU counts fit a table."
     return table
 
 

@@ -1,8 +1,9 @@
 """One model on some GPUs: how long an iteration takes, where the time goes, what it needs and costs.
 
-What `hetsim perf` asks: a stage is `COUNTxTYPE`, with `/T` GPUs to a replica (tensor parallelism) and `@FIRST-LAST`
-operators; left out, the operators are cut so that the slowest stage is as fast as possible. Several types are joined by
-`+`, each with its share of the samples: `1xA100/1:0.6+4xV100/4:0.4`.
+What `hetsim perf` asks: a stage is `COUNTxTYPE`, with `/T` GPUs to a replica (tensor parallelism), or `/sharded`
+(tables and experts divided among the GPUs), and `@FIRST-LAST` operators; left out, the operators are cut so that the
+slowest stage is as fast as possible. Several types are joined by `+`, each with its share of the samples:
+`1xA100/1:0.6+4xV100/4:0.4`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sim.performance.samples import largest_share
 from traces.errors import did_you_mean
 
 _GPUS = r"(?P<gpus>\d{1,6})\s*[xX*]\s*(?P<type>[\w.-]+?)(/(?P<tensor>\d{1,4}))?"
-_STAGE = re.compile(_GPUS + r"(@(?P<span>\d{1,9}-\d{1,9}))?", re.ASCII)
+_STAGE = re.compile(_GPUS + r"(?P<sharded>/sharded)?(@(?P<span>\d{1,9}-\d{1,9}))?", re.ASCII)
 _SHARED = re.compile(rf"(?P<part>{_GPUS}):(?P<share>\d{{0,4}}\.?\d{{1,9}})", re.ASCII)
 SHARES_ROUND = 1e-3
 """By which shares that were written down may miss 1."""
@@ -80,6 +81,7 @@ def written(stage: Stage) -> str:
     Where they differ in their tensor degree each says its own: '2xA100/1:0.7+4xV100/4:0.3@0-99'.
     """
     ways = f"/{stage.tensor}" if stage.tensor > 1 and not stage.unlike else ""
+    ways += "/sharded" * stage.sharded
     gpus = "+".join(
         f"{part.gpus}x{part.gpu_type}" + f"/{stage.degree(part)}" * stage.unlike + f":{part.share:.4g}"
         for part in stage.parts
@@ -102,14 +104,18 @@ def parse_stage(text: str) -> Stage:
     backwards = match is not None and match["span"] is not None and last < first
     if match is None or int(match["gpus"]) < 1 or int(match["tensor"] or 1) < 1 or backwards:
         raise PerformanceError(
-            "not a stage", got=text, allowed="COUNTxTYPE[/TENSOR][@FIRST-LAST]",
+            "not a stage", got=text, allowed="COUNTxTYPE[/TENSOR or /sharded][@FIRST-LAST]",
             todo="8xA100/4@0-99: operators 0 to 99 on 8 A100, 4 to a replica.",
         )  # fmt: skip
-    return Stage(first, last, gpu_type(match["type"]).name, int(match["gpus"]), int(match["tensor"] or 1))
+    return Stage(first, last, gpu_type(match["type"]).name, int(match["gpus"]), int(match["tensor"] or 1),
+                 sharded=match["sharded"] is not None)  # fmt: skip
 
 
 def _parse_parts(text: str) -> Stage:
     """A stage of several types. Shares are made to add up to 1 where they miss it by rounding."""
+    if "/sharded" in text:
+        raise PerformanceError("a stage cannot be divided among its replicas", got=text, allowed="one GPU type",
+                               todo="Leave out /sharded, or take a stage of one type.")  # fmt: skip
     *others, last = (part.strip() for part in text.split("+"))
     last, _, span = last.partition("@")
     # Behind the last share: the degree of all.

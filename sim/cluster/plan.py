@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
 
@@ -41,6 +42,8 @@ class Stage:
     parts: tuple[Part, ...] = ()
     """Replicas of several types, in the order of the placement: `gpus` is their sum, `gpu_type` and `tensor` the first
     one's."""
+    sharded: bool = False
+    """Embedding tables and experts are divided among the replicas (of one type, one GPU each), not repeated."""
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
@@ -129,10 +132,10 @@ class Placement:
 
         What the planner predicted (`Plan.iteration_s`, `memory_gib`) does not count.
         """
-        if self.gpus.size != other.gpus.size or not all(
-            getattr(self, f.name) == getattr(other, f.name) for f in fields(self) if f.name not in ("gpus", "plan")
-        ):
+        if self.gpus.size != other.gpus.size or _terms(self) != _terms(other):
             return False
+        if self.plan is None and other.plan is None and (self.gpus == other.gpus).all():
+            return True  # as they are in nearly each round of nearly each job
         cuts = [0, self.gpus.size]
         if self.plan is not None and other.plan is not None:
             mine, its = (replace(plan, iteration_s=0.0, memory_gib=()) for plan in (self.plan, other.plan))
@@ -144,3 +147,7 @@ class Placement:
         return all(
             np.array_equal(np.sort(self.gpus[a:b]), np.sort(other.gpus[a:b])) for a, b in pairwise(cuts)
         )
+
+
+_terms = attrgetter(*(f.name for f in fields(Placement) if f.name not in ("gpus", "plan")))
+"""All of a placement but where it is."""

@@ -198,6 +198,9 @@ class Referee:
         """Each part's GPUs are of the type that the plan names, and of a type that the job's own wish allows."""
         plan, gpus = placement.plan, placement.gpus
         assert plan is not None
+        if any(stage.sharded for stage in plan.stages):
+            self._refuse("a run's tables cannot tell a stage that is divided among its replicas", now_s, row, "sharded",
+                         "stages that are not: hetsim perf and recommend plan such jobs")  # fmt: skip
         if plan.num_gpus != gpus.size:
             self._refuse("plan and placement differ in GPUs", now_s, row, gpus.size, plan.num_gpus)
         wish = self._trace.gpu_type[row]

@@ -83,6 +83,7 @@ def _check_undivided(plan: Plan, where: str) -> None:
         f"{plan.micro_batches} micro-batches": plan.micro_batches != 1,
         "tensor parallelism": stage.tensor != 1, "recomputation": plan.recompute, f"ZeRO {plan.zero}": plan.zero != 0,
         "several GPU types": bool(stage.parts), "chunks": plan.chunks != 1, "another order": bool(plan.order),
+        "a division among replicas": stage.sharded,
     }  # fmt: skip
     if any(asked.values()):
         raise PerformanceError(
@@ -97,6 +98,8 @@ def _check_gpus(stage: Stage, where: str) -> None:
     """The GPUs of a stage are so many, of replicas that tensor parallelism divides, and its parts add up."""
     if not whole(stage.gpus, 1):
         raise PerformanceError("impossible number of GPUs", where=where, got=stage.gpus, allowed="1 or more")
+    if not isinstance(stage.sharded, (bool, np.bool_)):
+        raise PerformanceError("sharded is yes or no", where=where, got=stage.sharded, allowed="True or False")
     if not whole(stage.tensor, 1):
         raise PerformanceError("tensor parallelism over no GPU", where=where, got=stage.tensor, allowed="1 or more")
     for part in stage.all_parts:

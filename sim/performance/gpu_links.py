@@ -17,8 +17,7 @@ import numpy as np
 from sim.cluster.spec import Links
 from sim.hardware.gputypes import GpuType
 from sim.hardware.linkclasses import LinkClass, link_class, link_names
-from sim.kernels.collectives import allreduce_lines, allreduce_s, tree_allreduce_s
-from sim.kernels.overlap import exposed_allreduce_s
+from sim.kernels.collectives import all_to_all_s, allreduce_lines, allreduce_s, exposed_allreduce_s, tree_allreduce_s
 from sim.performance.graph import PerformanceError
 from sim.performance.stage_sites import StageGpus
 from traces.errors import did_you_mean
@@ -162,6 +161,18 @@ def gang_allreduce_s(
     tree = float(allreduce_s(size, counts.max(keepdims=True), *near, *far))
     tree += float(tree_allreduce_s(size, len(counts), *far))
     return tree if algorithm == "tree" else min(ring, tree)
+
+
+def gang_all_to_all_s(
+    num_bytes: float, gpu: GpuType, gpus_per_node: tuple[int, ...], racks: int, links: Links, link: str = ""
+) -> float:
+    """All-to-all of a gang, each GPU of which has `num_bytes`, for all alike (`collectives.all_to_all_s`).
+
+    `link` and errors as `gang_allreduce_s`.
+    """
+    counts, near = np.asarray(gpus_per_node, dtype=np.int64), inside(gpu, links, link)
+    far = network_bytes_per_s(links, racks), links.network_latency_s
+    return float(all_to_all_s(float(num_bytes), counts, *near, *far))
 
 
 def gang_lines(

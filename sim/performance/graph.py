@@ -21,7 +21,7 @@ Backward they multiply twice: once for the gradient of each factor.
 """
 _COLUMNS = (
     "flops_fwd", "in_bytes", "out_bytes", "inner_bytes", "weight_params", "stored_bytes", "launches", "sparse_params",
-    "split", "reduce_fwd_bytes", "reduce_bwd_bytes", "block",
+    "shards", "split", "reduce_fwd_bytes", "reduce_bwd_bytes", "block",
 )  # fmt: skip
 """Arrays of a graph that follow from its operators one by one."""
 
@@ -46,6 +46,8 @@ class OperatorGraph:
     launches : kernels started forward.
     sparse_params : of `weight_params`, those of tables of which an iteration touches few rows: only these are
         exchanged between replicas and stepped (`sim.performance.embeddings`).
+    shards : whole pieces into which a stage may divide the operator, with its weights, among its replicas (experts);
+        inf: as evenly as one likes (tables); 0: not at all (`sim.performance.embeddings`).
     split : bool, whether tensor parallelism divides the operator (its arithmetic, weights, inner values) among
         GPUs; what is not split is repeated on each.
     reduce_fwd_bytes, reduce_bwd_bytes : bytes that tensor parallelism sums over its GPUs after the operator
@@ -56,6 +58,7 @@ class OperatorGraph:
         as many; 0: it has none.
     tied : (operators, parameters) of each table that several operators use: the first one's `weight_params` have it;
         a stage with another one, but not the first, keeps a copy (`sim.performance.embeddings`).
+    among : replicas that operators with shards are divided among; 1: each replica has all of them.
     """
 
     name: str
@@ -72,6 +75,7 @@ class OperatorGraph:
     cut_bytes: np.ndarray
     launches: np.ndarray
     sparse_params: np.ndarray
+    shards: np.ndarray
     split: np.ndarray
     reduce_fwd_bytes: np.ndarray
     reduce_bwd_bytes: np.ndarray
@@ -79,6 +83,7 @@ class OperatorGraph:
     profile: Profile | None = None
     heads: int = 0
     tied: tuple[tuple[tuple[int, ...], float], ...] = ()
+    among: int = 1
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -101,6 +106,11 @@ class OperatorGraph:
         """
         counted = np.isin(self.kind, MATRIX_KINDS) | np.isnan(self.flops_fwd)
         return np.where(counted, 2.0 * self.flops_fwd, 0.0)
+
+    @property
+    def alone(self) -> np.ndarray:
+        """bool [ops], whether a replica has a part of the operator that no other one has."""
+        return (self.shards > 0) & (self.among > 1)
 
     def tensor_parallel(self, ways: int) -> OperatorGraph:
         """The operators of one of `ways` GPUs that work on a sample together (Shoeybi et al. 2019, arXiv:1909.08053).
@@ -146,6 +156,33 @@ class OperatorGraph:
             array.flags.writeable = False
         tied = tuple((users, params / ways if self.split[users[0]] else params) for users, params in self.tied)
         return replace(self, **columns, heads=self.heads // ways, tied=tied)
+
+    def sharded(self, replicas: int, *, least: bool = False) -> OperatorGraph:
+        """The operators of one replica where `replicas` divide those with shards, weights and work, among them.
+
+        Of whole pieces the replica that has most has ceil(shards / replicas), and its part of the weights is
+
+            part = ceil(shards / replicas) / shards    (tables: 1 / replicas).
+
+        It does that part of the work of all replicas: replicas * part times that of its own samples.
+
+        Parameters
+        ----------
+        least : part = 1 / replicas whatever the pieces are: what no number of replicas up to this one goes below.
+        """
+        if replicas == 1 or not self.shards.any():
+            return self
+        has, pieces = self.shards > 0, np.where(np.isfinite(self.shards), self.shards, 0.0)
+        part = np.where(has, 1 / replicas, 1.0)
+        if not least:
+            np.divide(np.ceil(pieces / replicas), pieces, out=part, where=pieces > 0)
+        work = np.where(has & (pieces > 0) & (not least), part * replicas, 1.0)
+        columns = {name: getattr(self, name) * part for name in ("weight_params", "sparse_params")}
+        columns |= {name: getattr(self, name) * work
+                    for name in ("flops_fwd", "in_bytes", "out_bytes", "inner_bytes", "stored_bytes")}
+        for array in columns.values():
+            array.flags.writeable = False
+        return replace(self, **columns, among=replicas)
 
     def reordered(self, order: Sequence[int]) -> OperatorGraph:
         """The same operators in another topological order: operator `order[i]` of this graph is number i.
@@ -259,6 +296,7 @@ class GraphBuilder:
         inner_bytes: float = 0.0,
         launches: int = 1,
         sparse_params: float = 0.0,
+        shards: float = 0.0,
         split: bool = False,
         reduce_fwd_bytes: float = 0.0,
         reduce_bwd_bytes: float = 0.0,
@@ -281,6 +319,7 @@ class GraphBuilder:
                 stored_bytes,
                 launches,
                 sparse_params,
+                shards,
                 split,
                 reduce_fwd_bytes,
                 reduce_bwd_bytes,
@@ -304,17 +343,17 @@ class GraphBuilder:
     def build(self, profile: Profile | None = None) -> OperatorGraph:
         """The finished graph."""
         names, kinds, inputs, *rest = zip(*self.rows, strict=True)
-        flops, read, written, inner, params, stored, launches, sparse, split, fwd, bwd, block = (
+        flops, read, written, inner, params, stored, launches, sparse, shards, split, fwd, bwd, block = (
             np.array(column, dtype=np.float64) for column in rest
         )
         cut = _cut_bytes(inputs, written)
         columns = {
             "flops_fwd": flops, "in_bytes": read, "out_bytes": written, "inner_bytes": inner,
             "weight_params": params, "stored_bytes": stored, "cut_bytes": cut, "launches": launches,
-            "sparse_params": sparse, "split": split.astype(bool), "reduce_fwd_bytes": fwd,
+            "sparse_params": sparse, "shards": shards, "split": split.astype(bool), "reduce_fwd_bytes": fwd,
             "reduce_bwd_bytes": bwd, "block": block.astype(np.int64),
         }  # fmt: skip
         for array in columns.values():
             array.flags.writeable = False
         return OperatorGraph(self.name, self.sample, names, kinds, inputs, **columns, profile=profile, heads=self.heads,
-                             tied=tuple(self.tied))  # fmt: skip
+                             tied=tuple(self.tied), among=1)  # fmt: skip

@@ -33,7 +33,8 @@ class Iteration:
         (measured tables).
     fits, reason : whether memory suffices, and what is lacking.
     update_s : its optimizer step (async: its m steps).
-    tensor_s : what of compute_s are the sums of tensor parallelism.
+    tensor_s : what of compute_s are the sums of tensor parallelism, or the all-to-alls of a stage that is divided
+        among its replicas (which has no tensor parallelism).
     """
 
     iteration_s: float
@@ -94,7 +95,7 @@ def pipeline_iteration(
     fwd, bwd : [v p], seconds of a micro-batch in each stage.
     comm : [v p - 1], seconds of a message across each border; `comm_bwd` backward, where it differs.
     allreduce, update : [v p], seconds of each stage.
-    tensor : [v p], seconds of fwd + bwd that are sums of tensor parallelism.
+    tensor : [v p], seconds of fwd + bwd that are sums of tensor parallelism or all-to-alls.
     chunks : v, stages on each of p GPUs (interleaved): stage q is on GPU q mod p.
     blocking : as `schedule_ends_s`.
 

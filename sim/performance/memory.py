@@ -37,6 +37,7 @@ class StageMemory:
     context_gib : what the framework takes of each GPU.
     in_flight : micro-batches whose activations are kept (a fraction where chunks are interleaved).
     replicas, zero, recompute : as asked.
+    repeated : whether each replica has tables or experts that they could divide (`sim.performance.embeddings`).
     """
 
     weights_gib: float
@@ -50,6 +51,7 @@ class StageMemory:
     replicas: int
     zero: int
     recompute: bool
+    repeated: bool = False
 
     @property
     def total_gib(self) -> float:
@@ -127,7 +129,7 @@ def stage_memory(
     gradients none) and state as the optimizer keeps them, each / N as far as ZeRO goes; activations held * samples *
     what is stored. P counts a copy of each tied table whose first user is elsewhere (`sim.performance.embeddings`).
     With recomputation (`sim.performance.recompute`), what is held is what enters each block, and the activations of the
-    largest block come on top.
+    largest block come on top. What a replica has alone (`OperatorGraph.sharded`) ZeRO does not divide further.
 
     Parameters
     ----------
@@ -149,9 +151,15 @@ def stage_memory(
     _check(graph, spans, samples, held, replicas, zero, versions, value_bytes)
     scale, sums = value_bytes / VALUE_BYTES, graph_sums(graph)
     params, sparse, passing, stored, again, largest = 0.0, 0.0, 0.0, [], 0.0, 0.0
+    alone, alone_dense, whole = 0.0, 0.0, 0.0
     for first, last in spans:
         params += sums.params(first, last)
         sparse += sums.sparse(first, last)
+        if graph.among > 1:
+            alone += sums.alone(first, last)
+            alone_dense += sums.alone_dense(first, last)
+        elif replicas > 1:
+            whole += sums.shards(first, last)
         passing = max(passing, sums.passing(first, last))
         kept = sums.stored(first, last)
         if recompute:
@@ -162,6 +170,7 @@ def stage_memory(
             span = slice(first, last + 1)
             blocks = np.flatnonzero(np.diff(graph.block[span], prepend=-1))
             dense = graph.weight_params[span] - graph.sparse_params[span]
+            dense = np.where(graph.alone[span], 0.0, dense)
             largest = max(largest, np.add.reduceat(dense, blocks).max())
     for users, table in graph.tied if len(spans) > 1 else ():
         # Chunks on one GPU share what they hold of it.
@@ -171,11 +180,13 @@ def stage_memory(
     else:
         counts = np.asarray(held)
         most, count = float((counts @ np.array(stored)).max()), float(counts.sum(axis=1).max() / len(spans))
-    shard = [1.0 / replicas if zero >= stage else 1.0 for stage in (1, 2, 3)]
+    state, gradients, weights = (1.0 / replicas if zero >= stage else 1.0 for stage in (1, 2, 3))
+    of_weight, of_gradient = versions * value_bytes, optimizer.gradient_bytes(value_bytes)
+    of_state, dense, shared = optimizer.state_bytes(value_bytes), params - sparse - alone_dense, params - alone
     return StageMemory(
-        weights_gib=float(versions * value_bytes * params * shard[2] / GIB),
-        gradients_gib=float(optimizer.gradient_bytes(value_bytes) * (params - sparse) * shard[1] / GIB),
-        optimizer_gib=float(optimizer.state_bytes(value_bytes) * params * shard[0] / GIB),
+        weights_gib=float((of_weight * shared * weights + of_weight * alone) / GIB),
+        gradients_gib=float((of_gradient * dense * gradients + of_gradient * alone_dense) / GIB),
+        optimizer_gib=float((of_state * shared * state + of_state * alone) / GIB),
         activations_gib=float(scale * samples * most / GIB),
         recomputed_gib=float(scale * samples * again / GIB),
         # Gathered: the block's whole gradient before it is scattered; with stage 3 its weights too.
@@ -185,6 +196,7 @@ def stage_memory(
         replicas=replicas,
         zero=zero,
         recompute=recompute,
+        repeated=whole > 0,
     )
 
 
@@ -250,6 +262,7 @@ def _remedies(part: str, memory: StageMemory, helps: Callable[[str], bool]) -> s
     sharded = {"optimizer state": 1, "gradients": 2, "weights": 3}
     ways: list[str] = []
     if part in sharded:
+        ways += ["its tables or experts /sharded"] * memory.repeated
         if memory.replicas > 1 and memory.zero < sharded[part]:
             ways.append(f"ZeRO {sharded[part]}")
         ways += ["more stages", "tensor parallelism"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from sim.performance.graph import OperatorGraph, PerformanceError
 from sim.performance.iteration import SCHEDULES, Iteration
 from sim.performance.layer_times import worst
 from sim.performance.memory import CONTEXT_GIB, GIB, memory_form
-from sim.performance.operator_time import checked, operator_times_s, source, span_update_s
+from sim.performance.operator_time import checked, divided_times_s, operator_times_s, source, span_update_s
 from sim.performance.optimizer import Optimizer, named_optimizer
 from sim.performance.running import Times, graph_sums
 from sim.performance.samples import largest_share
@@ -81,8 +82,8 @@ class Performance:
         # Types and clusters are told apart by identity; holding them keeps their ids from being used again.
         self._types: dict[int, GpuType] = {}
         self._clusters: dict[int, ClusterSpec] = {}
-        self._op_times: dict[tuple[str, float, int, int, Order], Times] = {}
-        self._shares: dict[tuple[str, int, Order], OperatorGraph] = {}
+        self._op_times: dict[tuple[str, float, int, int, Order, int], Times] = {}
+        self._shares: dict[tuple[str, int, Order, int], OperatorGraph] = {}
         self._gangs: dict[tuple, Iteration] = {}
         self._plans: dict[tuple, Iteration] = {}
 
@@ -143,13 +144,18 @@ class Performance:
         times = self._times(model, samples, gpu, ways)
         return times.fwd_s, times.bwd_s
 
-    def _times(self, model: str, samples: float, gpu: GpuType, ways: int = 1, order: Order = ()) -> Times:
-        """Operator times forward and backward on one of `ways` GPUs."""
-        key = (model, samples, id(gpu), ways, order)
+    def _times(
+        self, model: str, samples: float, gpu: GpuType, ways: int = 1, order: Order = (), among: int = 1
+    ) -> Times:
+        """Operator times forward and backward on one of `ways` GPUs; `among` replicas divide what has shards."""
+        key = (model, samples, id(gpu), ways, order, among)
         found = self._op_times.get(key)
         if found is None:
             self._types.setdefault(id(gpu), checked(gpu))
-            if order:
+            if among > 1:
+                times, share = self._times(model, samples, gpu, ways, order), partial(self._share, model, ways, order)
+                fwd_s, bwd_s = divided_times_s(times, share(), share(among), samples, gpu, self.calibration)
+            elif order:
                 times = self._times(model, samples, gpu, ways)
                 fwd_s, bwd_s = times.fwd_s[list(order)], times.bwd_s[list(order)]
             else:
@@ -355,21 +361,16 @@ class Performance:
         return self._run(model, plan.order, batch_size, how, [(s.first_op, s.last_op) for s in plan.stages], stages)
 
     def _run(
-        self,
-        model: str,
-        order: Order,
-        batch_size: int,
-        how: Strategy,
-        spans: Sequence[tuple[int, int]],
+        self, model: str, order: Order, batch_size: int, how: Strategy, spans: Sequence[tuple[int, int]],
         stages: Sequence[StageGpus],
-    ) -> Iteration:
+    ) -> Iteration:  # fmt: skip
         """Time and memory of stages on GPUs, of a model whose operators are in this order (empty: its own)."""
         check_batch(model, batch_size, how.micro_batches)
-        degrees = {part.tensor for stage in stages for part in stage.all_parts}
-        whole, graphs = self._share(model, 1, order), {ways: self._share(model, ways, order) for ways in degrees}
+        degrees = {(part.tensor, among) for stage in stages for part in stage.all_parts for among in {1, part.among}}
+        whole, graphs = self._share(model, 1, order), {of: self._share(model, of[0], order, of[1]) for of in degrees}
         result = train(
             whole, graphs, batch_size, spans, stages, how,
-            lambda ways, samples, gpu: self._times(model, samples, gpu, ways, order),
+            lambda ways, samples, gpu, among: self._times(model, samples, gpu, ways, order, among),
             self.links, self.calibration, self.optimizer, self.context_gib,
         )  # fmt: skip
         if result.iteration_s == 0:
@@ -381,15 +382,17 @@ class Performance:
             return result
         micro = batch_size / how.micro_batches
         return replace(result, source=worst([
-            source(graphs[part.tensor], largest_share(micro * part.share / part.replicas), part.gpu)
+            source(graphs[part.tensor, 1], largest_share(micro * part.share / part.replicas), part.gpu)
             for stage in stages for part in stage.all_parts
         ]))  # fmt: skip
 
-    def _share(self, model: str, ways: int, order: Order = ()) -> OperatorGraph:
-        """The graph of one of `ways` GPUs that share each operator."""
-        key = (model, ways, order)
+    def _share(self, model: str, ways: int, order: Order = (), among: int = 1) -> OperatorGraph:
+        """The graph of one of `ways` GPUs that share each operator, of `among` replicas that divide what has shards."""
+        key = (model, ways, order, among)
         if key not in self._shares:
-            if ways != 1:
+            if among != 1:
+                self._shares[key] = self._share(model, ways, order).sharded(among)
+            elif ways != 1:
                 self._shares[key] = self._share(model, 1, order).tensor_parallel(ways)
             else:
                 self._shares[key] = self.graph(model).reordered(order) if order else self.graph(model)

@@ -24,7 +24,7 @@ from sim.hardware.gputypes import GpuType, gpu_type
 from sim.performance.calibration import Calibration, shipped
 from sim.performance.graph import MATRIX_KINDS, VALUE_BYTES, OperatorGraph, PerformanceError, Profile
 from sim.performance.optimizer import ADAM, Optimizer
-from sim.performance.running import Sums, graph_sums
+from sim.performance.running import Sums, Times, graph_sums
 from sim.performance.wave import reached_gbytes_per_s, wave_scaled_s
 
 _FIGURES = (
@@ -137,6 +137,16 @@ def traffic_bytes(graph: OperatorGraph, samples: float, precision: str) -> tuple
     return size * fwd, size * bwd
 
 
+def divided_times_s(
+    times: Times, whole: OperatorGraph, part: OperatorGraph, samples: float, gpu: GpuType, calibration: Calibration
+) -> tuple[np.ndarray, np.ndarray]:
+    """Operator times, as believed of a graph, for a replica's part of it (`OperatorGraph.sharded`), in that ratio."""
+    two = zip(operator_times_s(whole, samples, gpu, calibration=calibration),
+              operator_times_s(part, samples, gpu, calibration=calibration), strict=True)  # fmt: skip
+    fwd, bwd = (np.where(whole.shards > 0, less / np.maximum(all_of_it, 1e-300), 1.0) for all_of_it, less in two)
+    return times.fwd_s * fwd, times.bwd_s * bwd
+
+
 def source(graph: OperatorGraph, samples: float, gpu: GpuType) -> str:
     """Where the times for `samples` samples on `gpu` come from: 'modelled', or one of `layer_times.SOURCES`."""
     if graph.profile is None:
@@ -214,7 +224,9 @@ def span_update_s(
     profile = graph.profile
     if profile is None or profile.update_s(_key(profile, gpu)) is None:
         params = graph_sums(graph).dense(first, last) + sparse
-        return update_time_s(params / among, gpu, calibration, optimizer)
+        # What a replica has alone, it steps alone.
+        alone = graph_sums(graph).alone_dense(first, last) + sparse if graph.among > 1 else 0.0
+        return update_time_s((params - alone) / among + alone, gpu, calibration, optimizer)
     return _steps(graph, _key(profile, gpu))(first, last) * _slower(graph, profile, gpu) / among
 
 

@@ -86,7 +86,7 @@ class PlansAtOnce:
             return False
         first = 0
         for stage in plan.stages:
-            if stage.tensor != 1 or stage.first_op != first or stage.last_op < first:
+            if stage.tensor != 1 or stage.sharded or stage.first_op != first or stage.last_op < first:
                 return False
             if stage.parts:
                 if any(part.gpus < 1 or part.tensor > 1 or part.gpu_type not in self._types for part in stage.parts):

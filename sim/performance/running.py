@@ -93,6 +93,9 @@ class GraphSums:
     Attributes
     ----------
     params, sparse, dense : trainable parameters, those of tables hardly touched, the rest; copies of tied ones too.
+    alone, alone_dense : of `params` and `dense`, what a replica has that no other one does (`OperatorGraph.sharded`).
+    shards : operators that replicas may divide.
+    summed : of `dense`, what others have too: whose gradients are summed.
     stored : bytes kept for the backward pass.
     passing : bytes that the largest operator reads and writes.
     """
@@ -100,6 +103,11 @@ class GraphSums:
     def __init__(self, graph: OperatorGraph) -> None:
         self.params, self.sparse = _held(graph, graph.weight_params), Sums(graph.sparse_params)
         self.dense = _held(graph, graph.weight_params - graph.sparse_params)
+        self.alone = Sums(np.where(graph.alone, graph.weight_params, 0.0))
+        self.alone_dense = Sums(np.where(graph.alone, graph.weight_params - graph.sparse_params, 0.0))
+        others = np.where(graph.alone, 0.0, graph.weight_params - graph.sparse_params)
+        self.summed = _held(graph, others) if graph.among > 1 else self.dense
+        self.shards = Sums(graph.shards > 0)
         self.stored, self.passing = Sums(graph.stored_bytes), Maxima(graph.in_bytes + graph.out_bytes)
 
 

@@ -47,6 +47,8 @@ class StageGpus:
     """Of a micro-batch's samples, for a part."""
     sites: tuple[Site, ...] = ()
     """Of the node of each GPU, where nodes do not send alike; of a gang that sends nothing but sums, each once."""
+    sharded: bool = False
+    """Tables and experts are divided among its replicas (`sim.performance.embeddings`)."""
 
     @property
     def all_parts(self) -> tuple[StageGpus, ...]:
@@ -56,6 +58,11 @@ class StageGpus:
     @property
     def replicas(self) -> int:
         return sum(len(part.nodes) // part.tensor for part in self.all_parts)
+
+    @property
+    def among(self) -> int:
+        """Replicas that divide tables and experts among them; 1: each has all."""
+        return self.replicas if self.sharded else 1
 
     @property
     def finest(self) -> int:
@@ -164,13 +171,13 @@ def stages_on(plan: Plan, model: str, gpus: np.ndarray, cluster: ClusterSpec, pl
                 )  # fmt: skip
             gpu = cluster.types[index]
             parts.append(StageGpus(gpu, nodes[here], racks[here], stage.degree(part), slots[here], share=part.share,
-                                   sites=sites[here]))  # fmt: skip
+                                   sites=sites[here], sharded=stage.sharded))  # fmt: skip
             at += part.gpus
         if stage.parts:
             here = slice(first, at)
             one = parts[0]
             stages.append(StageGpus(one.gpu, nodes[here], racks[here], stage.tensor, slots[here], tuple(parts),
-                                    sites=sites[here]))  # fmt: skip
+                                    sites=sites[here], sharded=stage.sharded))  # fmt: skip
         else:
             stages.append(parts[0])
     return stages * plan.chunks

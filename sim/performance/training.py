@@ -13,7 +13,7 @@ replicas, t groups at once, who share each node's network link; then the optimiz
 reduce-scatter and an all-gather), ZeRO 3 half as much again (Rajbhandari et al. 2020, arXiv:1910.02054, section 7);
 each replica steps only its part. What crosses a border is sent once, in parts, by the GPUs of a replica, and gathered
 again by those of the next (Narayanan et al. 2021, arXiv:2104.04473, section 4.1). Tables that operators of several
-stages use, or of which few rows are touched: `sim.performance.embeddings`.
+stages use, or of which few rows are touched, tables and experts that replicas divide: `sim.performance.embeddings`.
 
 A stage of several GPU types has parts; a replica of a part with the share f and r replicas gets ceil(f b / r) samples.
 The stage takes forward, backward and at its step as long as the slowest of its parts does in each. Its gradients are
@@ -44,7 +44,7 @@ from sim.hardware.gputypes import GpuType
 from sim.kernels.collectives import async_periods_s, parameter_server_s
 from sim.performance.calibration import Calibration
 from sim.performance.egress import iteration_egress_usd
-from sim.performance.embeddings import tied_sums_s, touched
+from sim.performance.embeddings import check_sharded, exchange_s, tied_sums_s, touched
 from sim.performance.gpu_links import (
     ALGORITHMS,
     gang_allreduce_s,
@@ -76,8 +76,10 @@ from traces.errors import did_you_mean
 
 EXCHANGES = (*ALGORITHMS, "servers", "async-servers")
 """All-reduces, and parameter servers (one for each node of the gang), synchronous or asynchronous."""
-OpTimes = Callable[[int, float, GpuType], Times]
-"""(ways of tensor parallelism, samples, GPU type) -> seconds of each operator of the model."""
+OpTimes = Callable[[int, float, GpuType, int], Times]
+"""(ways of tensor parallelism, samples, GPU type, replicas that divide it) -> seconds of each operator of the model."""
+Degree = tuple[int, int]
+"""GPUs of a replica, and replicas that divide tables and experts; 1: none do."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ def gradients_s(
 
 def train(
     model: OperatorGraph,
-    graphs: Mapping[int, OperatorGraph],
+    graphs: Mapping[Degree, OperatorGraph],
     batch_size: float,
     spans: Sequence[tuple[int, int]],
     stages: Sequence[StageGpus],
@@ -191,13 +193,15 @@ def train(
 
     Parameters
     ----------
-    graphs : by tensor degree, a GPU's share of the model (`OperatorGraph.tensor_parallel`).
+    graphs : by `Degree`, a GPU's share of the model (`OperatorGraph.tensor_parallel`, `sharded`).
     spans : first and last operator of each of v p stages, in order.
     stages : where each is; stage q of an interleaved pipeline is where stage q mod p is.
     context_gib : of each GPU, taken by the framework.
     """
     count = len(spans)
     _check(how, count)
+    check_sharded(model, spans, stages[: count // how.chunks])
+    ways = {tensor: graph for (tensor, among), graph in graphs.items() if among == 1}
     job = _Job(graphs, spans, stages, batch_size, how, op_times, links, calibration, optimizer, context_gib)
     fwd, bwd, tensor, reduce, update = np.array([job.stage_s(q) for q in range(count)]).T
     if model.tied:
@@ -205,8 +209,8 @@ def train(
     there, back = np.zeros((2, count - 1))
     for q in range(count - 1):
         cut, samples = spans[q][1], max(job.sent(q), job.sent(q + 1)) * job.scale
-        there[q] = message_s(model, graphs, cut, samples, stages[q], stages[q + 1], links)
-        back[q] = message_s(model, graphs, cut, samples, stages[q + 1], stages[q], links)
+        there[q] = message_s(model, ways, cut, samples, stages[q], stages[q + 1], links)
+        back[q] = message_s(model, ways, cut, samples, stages[q + 1], stages[q], links)
     nearest = [job.nearest(s) for s in range(job.devices)]
     result = pipeline_iteration(
         how.schedule, fwd, bwd, there, how.micro_batches, reduce, update,
@@ -217,7 +221,7 @@ def train(
     result = replace(result, memory_part=parts)
     if links.sites.zones and stages[0].sites:
         value = calibration.value_bytes
-        usd = iteration_egress_usd(model, graphs, spans, stages, batch_size, job.scale, value, links.sites)
+        usd = iteration_egress_usd(model, ways, spans, stages, batch_size, job.scale, value, links.sites)
         result = replace(result, egress_usd=usd)
     for s, (part, memory) in enumerate(nearest):
         helps = partial(job.helps, s=s, part=part, memory=memory)
@@ -230,7 +234,7 @@ def train(
 class _Job:
     """The stages of a job (as `train` is given them), and what each takes and needs."""
 
-    graphs: Mapping[int, OperatorGraph]
+    graphs: Mapping[Degree, OperatorGraph]
     spans: Sequence[tuple[int, int]]
     stages: Sequence[StageGpus]
     batch_size: float
@@ -268,32 +272,40 @@ class _Job:
         """Samples of a micro-batch that a stage sends or gets, if each of its replicas has as many as the largest."""
         return sum(part.replicas * self.samples(part) for part in self.stages[q].all_parts)
 
+    def graph(self, part: StageGpus) -> OperatorGraph:
+        """What a GPU of a part has of the model."""
+        return self.graphs[part.tensor, part.among]
+
+    def _op_times(self, part: StageGpus) -> Times:
+        """Seconds of each operator on a GPU of a part."""
+        return self.op_times(part.tensor, self.samples(part), part.gpu, part.among)
+
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def stage_s(self, q: int) -> tuple[float, float, float, float, float]:
-        """Seconds forward, backward, of both in sums of tensor parallelism, of the gradients' sum, of the step."""
+        """Seconds forward, backward, of both in sums or all-to-alls, of the gradients' sum, of the step."""
         stage, (first, last), how = self.stages[q], self.spans[q], self.how
         took = [self._part_s(q, part) for part in stage.all_parts]
         (fwd, there), (bwd, back) = max(one[0] for one in took), max(one[1] for one in took)
         # Asynchronous, the exchange follows each micro-batch.
         passes = 1 if how.schedule == "async" else how.micro_batches
         samples = float(self.micro if how.schedule == "async" else self.batch_size)
-        touches = {part.tensor: touched(self.graphs[part.tensor], samples, self.calibration.value_bytes)
+        touches = {part.tensor: touched(self.graph(part), samples, self.calibration.value_bytes)
                    for part in stage.all_parts}  # fmt: skip
-        graph, rows = self.graphs[stage.finest], touches[stage.finest]
+        graph, rows = self.graphs[stage.finest, stage.among], touches[stage.finest]
         among = stage.replicas if how.zero else 1
-        steps = [span_update_s(self.graphs[part.tensor], first, last, part.gpu, self.calibration, self.optimizer, among,
+        steps = [span_update_s(self.graph(part), first, last, part.gpu, self.calibration, self.optimizer, among,
                                touches[part.tensor].stepped(first, last)) for part in stage.all_parts]  # fmt: skip
         work = [passes * (f + b) + step for ((f, _), (b, _)), step in zip(took, steps, strict=True)]
-        num_bytes = self.calibration.value_bytes * graph_sums(graph).dense(first, last) + rows.summed(first, last)
+        num_bytes = self.calibration.value_bytes * graph_sums(graph).summed(first, last) + rows.summed(first, last)
         overlapped = self._last_backward(q, rows.num_bytes) if how.overlap else None
         reduce = gradients_s(num_bytes, stage, self.links, how, work, overlapped)
         return fwd, bwd, there + back, reduce, max(steps)
 
     def _part_s(self, q: int, part: StageGpus) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Seconds of a part forward and backward, each with the sums of tensor parallelism that are in it."""
-        graph, span = self.graphs[part.tensor], self.spans[q]
-        times = self.op_times(part.tensor, self.samples(part), part.gpu)
+        """Seconds of a part forward and backward, each with the sums or all-to-alls that are in it."""
+        graph, span = self.graph(part), self.spans[q]
+        times = self._op_times(part)
         fwd, bwd, there, back = times.fwd(*span), times.bwd(*span), 0.0, 0.0
         if self.how.recompute:
             bwd += recompute_s(graph, times.fwd_s, *span)
@@ -302,20 +314,23 @@ class _Job:
             there, back = sums.fwd(*span), sums.bwd(*span)
             if self.how.recompute:
                 back += recompute_s(graph, sums.fwd_s, *span)
+        elif part.sharded:
+            value_bytes = self.calibration.value_bytes
+            there, back = exchange_s(graph, span, self.samples(part), part, self.links, value_bytes, self.how.recompute)
         return (fwd + there, there), (bwd + back, back)
 
     def _sums(self, part: StageGpus) -> Times:
         """The sums of tensor parallelism after each operator."""
-        return tensor_sums(self.graphs[part.tensor], self.samples(part), part, self.links, self.calibration.value_bytes)
+        return tensor_sums(self.graph(part), self.samples(part), part, self.links, self.calibration.value_bytes)
 
     def _last_backward(self, q: int, rows_bytes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Seconds of each operator's last backward pass, in the part that takes longest, and bytes of its gradients."""
         stage, span, passes = self.stages[q], slice(self.spans[q][0], self.spans[q][1] + 1), []
         for part in stage.all_parts:
-            took = self.op_times(part.tensor, self.samples(part), part.gpu).bwd_s[span]
+            took = self._op_times(part).bwd_s[span]
             passes.append(took + self._sums(part).bwd_s[span] if part.tensor > 1 else took)
-        graph = self.graphs[stage.finest]
-        dense = graph.weight_params[span] - graph.sparse_params[span]
+        graph = self.graphs[stage.finest, stage.among]
+        dense = np.where(graph.alone, 0.0, graph.weight_params - graph.sparse_params)[span]
         return max(passes, key=np.sum), self.calibration.value_bytes * dense + rows_bytes[span]
 
     # -- memory -------------------------------------------------------------------------------------------------------
@@ -324,7 +339,7 @@ class _Job:
         """What a GPU of a part of a device needs."""
         how, p, m, v = self.how, self.devices, self.how.micro_batches, self.how.chunks
         return stage_memory(
-            self.graphs[part.tensor], self.spans[s::p], self.samples(part),
+            self.graph(part), self.spans[s::p], self.samples(part),
             chunks_in_flight(s, p, m, v) if v > 1 else in_flight(how.schedule, s, p, m),
             replicas=self.stages[s].replicas, zero=how.zero, recompute=how.recompute,
             versions=weight_versions(how.schedule, s, p), value_bytes=self.calibration.value_bytes,
@@ -353,8 +368,10 @@ class _Job:
         how = self.how
         if remedy == "more stages":
             return any(first < last for first, last in self.spans[s :: self.devices])
+        if "/sharded" in remedy:
+            return part.tensor == 1 and not self.stages[s].parts
         if remedy == "tensor parallelism":
-            graph = self.graphs[part.tensor]
+            graph = self.graph(part)
             profile = graph.profile
             return bool(graph.split.any()) if profile is None else max(profile.degrees) > part.tensor
         tried = {

@@ -161,3 +161,14 @@ def test_a_graph_that_takes_no_time_and_a_pipe_are_refused(hetsim, here):
         said = hetsim("perf", name, "--profiled-on", "V100", "--profiled-samples", 1)
         assert said.code == 2
         assert words in said.err
+
+
+def test_tables_divided_among_gpus_by_the_command(hetsim):
+    asked = ("perf", "dlrm-1tb", "-b", 32768, "--optimizer", "sgd")
+    whole, divided = (json.loads(hetsim(*asked, "-s", stage, "--json").out) for stage in
+                      ("8xA100-80", "8xA100-80/sharded"))
+    assert not whole["fits"] and divided["fits"] and divided["stages"] == "8xA100-80/sharded@0-35"
+    said = " ".join(hetsim(*asked, "-s", "8xA100-80/sharded").out.split())
+    assert "all-to-alls (sharded)" in said and "sums of tensor parallelism" not in said
+    refused = hetsim("perf", "resnet50", "-s", "8xV100/sharded")
+    assert refused.code == 2 and "Leave out /sharded" in refused.err and "Traceback" not in refused.err

@@ -413,3 +413,17 @@ def test_machines_of_several_types_are_planned_where_they_are(hetsim, here):
     for wrong, words in refused:
         said = hetsim("recommend", *asked, "box.toml", *wrong)
         assert said.code == 2 and words in " ".join(said.err.split())
+
+
+def test_tables_divided_among_replicas_are_said_in_tables_and_json(hetsim, tmp_path):
+    model = "dlrm(rows=195312500, width=128, tables=1)"
+    asked = ("--model", model, "-b", 4096, "--gpus", "A100:8", "--optimizer", "sgd", *QUICK)
+    plan = answer(hetsim, *asked)["plan"]
+    assert [stage.get("sharded") for stage in plan["stages"]].count(True) == 1 and "sharded" in plan["layout"]
+    said = hetsim("recommend", *asked, "--out", tmp_path / "out")
+    assert said.code == 0 and "sharded" in said.out and (tmp_path / "out" / "stages.png").exists()
+    refused = hetsim("recommend", *asked, "--sharded", "never")
+    assert refused.code == 2 and "tables or experts divided among replicas" in refused.err
+    wrong = hetsim("recommend", *asked, "--sharded", "sometimes")
+    assert wrong.code == 2 and "never, maybe, always" in wrong.err
+    assert "sharded" not in answer(hetsim, *MIXED)["plan"]["stages"][0]

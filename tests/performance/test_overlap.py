@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sim.cluster.spec import Links
 from sim.hardware.gputypes import gpu_type
-from sim.kernels.overlap import exposed_allreduce_s
+from sim.kernels.collectives import exposed_allreduce_s
 from sim.performance.gpu_links import gang_allreduce_s, gang_exposed_s
 from sim.performance.graph import PerformanceError
 

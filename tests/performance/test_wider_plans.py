@@ -549,3 +549,9 @@ def test_the_referee_wants_each_part_on_its_type() -> None:
         replay((Plan((two_types(),)), slots(8, 9, 0, 1)))
     with pytest.raises(IllegalDecisionError, match="the job's wish excludes"):
         replay((Plan((two_types(),)), slots(0, 1, 8, 9)), gpu_type=["V100"])
+
+
+def test_a_run_has_no_stages_that_are_divided_among_replicas() -> None:
+    """The table of plans has no column for them: what is not written cannot be checked."""
+    with pytest.raises(IllegalDecisionError, match="divided among its replicas"):
+        replay((Plan((replace(two_types(), sharded=True),)), slots(0, 1, 8, 9)))

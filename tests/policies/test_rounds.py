@@ -164,7 +164,7 @@ def test_shares_are_found_anew_after_an_event_and_some_time(every_s: float, time
 
     By 40 the last solve, at 30, is not yet 25 s old. Where nothing runs, at 52, it is asked at once.
     """
-    policy = Asked(round_s=10.0, solve_every_s=every_s, accounting="since-solve", spare="fill")
+    policy = Asked(round_s=10.0, solve_every_s=every_s, spare="fill")
     trace = jobs([(0, 35, 1), (12, 25, 1), (35, 9, 1), (52, 15, 1)])
     replay(trace, nodes(("V100", 1, 2)), policy)
     assert policy.times_s == times_s
@@ -298,7 +298,7 @@ def test_faults_of_gavels_simulator(first_s: float, accounting: str, begin_s: fl
 def test_time_received_is_within_two_rounds_of_time_deserved(accounting: str, weights: list[int]) -> None:
     """One GPU, shares by weight, rounds of 1 s: each job has had its share of any number of rounds, up to two."""
     share = np.array(weights) / sum(weights)
-    policy = fixed(share[:, None].tolist())(round_s=1.0, accounting=accounting, solve_every_s=1e6)
+    policy = fixed(share[:, None].tolist())(round_s=1.0, accounting=accounting)
     result = replay(jobs([(0, 1000, 1)] * share.size), nodes(("V100", 1, 1)), policy, horizon_s=60.0)
     table = segments(result)
     job, begin_s, until_s = table["job_id"].to_numpy(int), table["begin_s"].to_numpy(), table["end_s"].to_numpy()

@@ -55,7 +55,7 @@ def test_a_kept_front_is_the_one_that_was_worked_out(folder, monkeypatch):
 
 def test_all_that_a_plan_may_say_is_kept(folder):
     parts = (Part("V100", 2, 1 / 3), Part("T4", 2, 2 / 3))
-    stages = (Stage(0, 4, "V100", 4, tensor=2, parts=parts), Stage(5, 9, "T4", 1))
+    stages = (Stage(0, 4, "V100", 4, tensor=2, parts=parts), Stage(5, 9, "T4", 1, sharded=True))
     plan = Plan(stages, 8, 0.1, (1.5, 2.0), "gpipe", 1, True, 2, tuple(range(10)))
     front = (Recommendation(plan, 0.1, 1e-7, (2, 3)), Recommendation(replace(plan, zero=0), 0.3, 0.0, (2, 3)))
     write_front("f" * 64, front)

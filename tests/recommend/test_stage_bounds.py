@@ -10,9 +10,10 @@ import pytest
 
 from policies.recommend.request.fleet import Fleet
 from policies.recommend.request.request import Request, Space
+from policies.recommend.searching.blocks import fixed_places
 from policies.recommend.searching.bounds import lower_bound
 from policies.recommend.searching.gather import METHODS, gather
-from policies.recommend.searching.stage_bounds import _nodes_needed, fixed_places
+from policies.recommend.searching.stage_bounds import _nodes_needed
 from sim.hardware.gputypes import gpu_type
 from sim.kernels.partition import least_charge
 from sim.performance import Performance

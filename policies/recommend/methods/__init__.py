@@ -2,8 +2,9 @@
 
 A method is a module of this folder with `propose(request) -> Iterable[Plan]`; its name is the file's, with hyphens.
 It proposes what it thinks worth judging, within the request's GPUs and space; what it may not choose (a second GPU
-type, tensor parallelism) it leaves alone. One that may list operators in another order says so by `REORDERS = True`. So
-a new method touches one file, and a planner of another paper, a pool chooser or a learned one is one more of them.
+type, tensor parallelism) it leaves alone. One that may list operators in another order says so by `REORDERS = True`,
+and one that proves something of its kind of plans by `proves(request) -> str`. So a new method touches one file, and a
+planner of another paper, a pool chooser or a learned one is one more of them.
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ def method(name: str) -> Method:
 def reorders(name: str) -> bool:
     """Whether a method may list operators in another topological order than the graph's."""
     return bool(getattr(method(name), "REORDERS", False))
+
+
+def proves(name: str, request: Request) -> str:
+    """What no plan of its kind beats, by a method that was asked, in words; '': nothing."""
+    told = getattr(method(name), "proves", None)
+    return "" if told is None else str(told(request))
 
 
 def about(name: str) -> str:

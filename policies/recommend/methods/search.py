@@ -37,6 +37,7 @@ from policies.recommend.searching.bounds import Bound, lower_bound
 from policies.recommend.searching.budget import Budget, Ended
 from policies.recommend.searching.move import Move
 from policies.recommend.searching.moves_cuts import balance
+from policies.recommend.searching.sharding import with_shards
 from policies.recommend.searching.two_stages import two_stages
 from sim.api import Plan, Stage
 
@@ -143,13 +144,23 @@ class Search:
         self.front: list[Recommendation] = []
         self.fruitless = 0
         self.steps = 0
-        for r in request.judged(plan for plan in starts if self.ground.allows(plan)):
+        for r in request.judged(plan for plan in with_shards(starts, self.ground) if self.ground.allows(plan)):
             self.keep(r)
+        self.walkers = self._walkers()
+
+    def _walkers(self) -> list[Walker]:
         # Without prices there is no front, and nothing but time to go by.
-        self.walkers = [
+        return [
             Walker(weight, self._least(weight), len(self.moves))
             for weight in (WEIGHTS if self.front else WEIGHTS[:1]) if self.found
         ]
+
+    def adopt(self, found: Iterable[Recommendation]) -> None:
+        """Begin again, from what else was found as well, as far as the space has it."""
+        for r in found:
+            if self.ground.allows(r.plan):
+                self.keep(r)
+        self.walkers = self._walkers()
 
     @cached_property
     def bound(self) -> Bound:

@@ -47,7 +47,7 @@ class Layers:
         self.cut_bytes = np.zeros(len(self.first_op))
         self.cut_bytes[1:-1] = self.graph.cut_bytes[self.first_op[1:-1] - 1] * self.value_bytes / VALUE_BYTES
         self._times: dict[tuple[int, float, int, bool], np.ndarray] = {}
-        self._forms: dict[tuple[int, int, bool, int], np.ndarray] = {}
+        self._forms: dict[tuple[int, int, bool, int, int], np.ndarray] = {}
         self._shares: dict[int, OperatorGraph] = {1: self.graph}
 
     def __len__(self) -> int:
@@ -73,9 +73,9 @@ class Layers:
                 out.append(ways)
         return out
 
-    def share(self, ways: int) -> OperatorGraph:
-        """The operators of one of so many GPUs, a degree of `ways`."""
-        return self._shares[ways]
+    def share(self, ways: int, among: int = 1) -> OperatorGraph:
+        """The operators of one of so many GPUs, a degree of `ways`, of `among` replicas that divide what has shards."""
+        return self._shares[ways].sharded(among)
 
     @cached_property
     def flops(self) -> np.ndarray:
@@ -108,9 +108,14 @@ class Layers:
         return (forward + self._sums_s(share.reduce_fwd_bytes * scale, t, ways),
                 backward + self._sums_s(share.reduce_bwd_bytes * scale, t, ways))
 
-    def memory_gib(self, samples: float, held: int, ways: int, replicas: int, style: Style) -> np.ndarray:
-        """float64 [L + 1, L + 1]: memory of a GPU of a stage of layers i .. j - 1; inf for i >= j."""
-        fixed, passing, stored = self._form(ways, replicas, style)
+    def memory_gib(
+        self, samples: float, held: int, ways: int, replicas: int, style: Style, sharded: bool = False
+    ) -> np.ndarray:
+        """float64 [L + 1, L + 1]: memory of a GPU of a stage of layers i .. j - 1; inf for i >= j.
+
+        `sharded`: replicas divide tables and experts.
+        """
+        fixed, passing, stored = self._form(ways, replicas, style, sharded)
         return np.asarray(fixed + samples * (passing + held * stored))
 
     def most_samples(self, memory_gib: float, held: int, ways: int, replicas: int, style: Style) -> np.ndarray:
@@ -119,20 +124,22 @@ class Layers:
         each = np.maximum(passing + held * stored, 1e-12)
         return np.asarray(np.maximum((memory_gib - fixed) / each, 0.0))
 
-    def _form(self, ways: int, replicas: int, style: Style) -> np.ndarray:
+    def _form(self, ways: int, replicas: int, style: Style, sharded: bool = False) -> np.ndarray:
         """Memory as  fixed + samples x (passing + held x stored):  3 float64 [L + 1, L + 1], GiB.
 
         It is linear, so that three calls of `stage_memory` a span tell all.
         """
+        among = replicas if sharded else 1
         replicas = replicas if style.zero else 1
-        key = ways, replicas, style.recompute, style.zero
+        key = ways, replicas, style.recompute, style.zero, among
         if key not in self._forms:
+            graph = self.share(ways, among)
             form = np.zeros((3, len(self) + 1, len(self) + 1))
             form[0] = np.inf
             for i in range(len(self)):
                 for j in range(i + 1, len(self) + 1):
                     one, two, more = (
-                        stage_memory(self._shares[ways], [self.span(i, j)], *at, replicas=replicas, zero=style.zero,
+                        stage_memory(graph, [self.span(i, j)], *at, replicas=replicas, zero=style.zero,
                                      recompute=style.recompute, value_bytes=self.value_bytes,
                                      optimizer=self.performance.optimizer,
                                      context_gib=self.performance.context_gib).total_gib

@@ -32,6 +32,7 @@ class Ground:
     pace : seconds that one GPU of each type takes for as many samples as each gets if all GPUs share the batch.
     borders : last operators of recomputation blocks and of the coarse blocks that `exact` cuts at, ascending.
     readers, sources : operators that read each one, and that it reads.
+    shards : whether stages may divide tables or experts among their replicas: the space allows it, the model has some.
     """
 
     def __init__(self, request: Request) -> None:
@@ -59,8 +60,10 @@ class Ground:
             for source in sources:
                 if source >= 0:
                     self.readers[source].add(op)
+        self.shards = True in self.space.sharded and bool(self._graph.shards.any())
         self._times: dict[tuple, list[float]] = {}
         self._lines: dict[tuple, list[float]] = {}
+        self._shardable: dict[tuple[int, ...], list[int]] = {}
         self._cuts: dict[tuple[int, ...], np.ndarray] = {(): self._graph.cut_bytes}
 
     def _divides(self, ways: int) -> bool:
@@ -95,7 +98,7 @@ class Ground:
             and all(n <= self._counts[name] for name, n in used.items())
             and micro >= 1
             and all(self._divided(stage) and micro >= stage.replicas for stage in plan.stages)
-            and self._runs(plan)
+            and self._runs(plan) and self._shared_out(plan)
         )
 
     def _divided(self, stage: Stage) -> bool:
@@ -106,6 +109,26 @@ class Ground:
         return len(degrees) == len(stage.parts) and all(
             ways in self.tensor and max(degrees.values()) % ways == 0 for ways in degrees.values()
         ) and all(part.gpus % stage.degree(part) == 0 for part in stage.parts)
+
+    def _shared_out(self, plan: Plan) -> bool:
+        """Whether stages divide their tables and experts only where they may, and repeat them only where they may."""
+        if not self.shards:
+            return not any(stage.sharded for stage in plan.stages)
+        if False in self.space.sharded:
+            return all(not stage.sharded or self.may_shard(plan, stage) for stage in plan.stages)
+        return all(stage.sharded == self.may_shard(plan, stage) for stage in plan.stages)
+
+    def may_shard(self, plan: Plan, stage: Stage) -> bool:
+        """Whether a stage may divide tables or experts among replicas: it has some of both; one type, one GPU each."""
+        if not self.shards or stage.gpus < 2 or stage.tensor > 1 or stage.parts:
+            return False
+        if plan.order not in self._shardable:
+            if len(self._shardable) > REMEMBERED:
+                self._shardable.clear()
+            column = self._graph.shards[list(plan.order)] if plan.order else self._graph.shards
+            self._shardable[plan.order] = [0, *accumulate((column > 0).tolist())]
+        running = self._shardable[plan.order]
+        return running[stage.last_op + 1] > running[stage.first_op]
 
     def _runs(self, plan: Plan) -> bool:
         """Interleaved stages take micro-batches in groups of as many as there are stages."""

@@ -43,6 +43,7 @@ class Space:
     mixed : several GPU types in one stage, with an uneven split of the batch.
     orders : stages that are consecutive in another topological order than the graph's.
     single_type : one GPU type for the whole job.
+    sharded : whether stages may, or must, divide tables and experts among their replicas, where they have such.
     """
 
     micro_batches: tuple[int, ...] = MICRO_BATCHES
@@ -53,12 +54,13 @@ class Space:
     mixed: bool = False
     orders: bool = False
     single_type: bool = False
+    sharded: tuple[bool, ...] = (False,)
 
     def __post_init__(self) -> None:
         whole("micro-batches", self.micro_batches, 1)
         whole("GPUs of tensor parallelism", self.tensor, 1)
         whole("stages of ZeRO", self.zero, 0, 3)
-        for name in ("micro_batches", "schedules", "tensor", "recompute", "zero"):
+        for name in ("micro_batches", "schedules", "tensor", "recompute", "zero", "sharded"):
             if not getattr(self, name):
                 raise RecommendError("a space without plans", where=name, got="()", allowed="one choice at least")
         if strange := set(self.schedules) - set(PLANNED):
@@ -145,6 +147,13 @@ class Request:
         """Whether the model is known by measured rates only: it has no operators, so no stages."""
         return self.performance.undivided(self.model)
 
+    def _key(self, what: tuple) -> tuple:
+        return (self.performance, self.fleet, self.model, self.batch_size, *what)
+
+    def has(self, what: tuple) -> bool:
+        """Whether `once` has worked it out."""
+        return self._key(what) in self._shared
+
     def once(self, what: tuple, make: Callable[[], T]) -> T:
         """What `make` gives, worked out once for all requests for the same job on the same fleet that share it.
 
@@ -152,7 +161,7 @@ class Request:
         ----------
         what : all else that it depends on.
         """
-        key = (self.performance, self.fleet, self.model, self.batch_size, *what)
+        key = self._key(what)
         if key not in self._shared:
             self._shared[key] = make()
         return cast(T, self._shared[key])

@@ -27,6 +27,7 @@ from policies.recommend.searching.moves_gpus import (
     tensor,
     tensor_of_part,
 )
+from policies.recommend.searching.sharding import shard, tidied
 from sim.api import Plan
 
 
@@ -57,14 +58,14 @@ def zero(plan: Plan, ground: Ground, rng: np.random.Generator) -> Plan | None:
 # -- all of them -------------------------------------------------------------------------------------------
 
 
-def balanced(move: Move) -> Move:
-    """A move, and the cuts balanced after it."""
+def balanced(move: Move, evened: Move) -> Move:
+    """A move, and the cuts balanced after it by `evened`."""
 
     def both(plan: Plan, ground: Ground, rng: np.random.Generator) -> Plan | None:
         moved = move(plan, ground, rng)
         if moved is None or not ground.allows(moved):
             return None
-        return balance(moved, ground, rng) or moved
+        return evened(moved, ground, rng) or moved
 
     return both
 
@@ -85,9 +86,13 @@ def moves_for(ground: Ground) -> Mapping[str, Move]:
     offered = {"micro-batches": (space.micro_batches, micro_batches), "schedule": (space.schedules, schedule),
                "recompute": (space.recompute, recompute), "zero": (space.zero, zero)}
     ways |= {name: move for name, (choices, move) in offered.items() if len(choices) > 1}
+    if ground.shards:
+        ways |= {"shard": shard} if len(space.sharded) > 1 else {}
+        ways = {name: tidied(move) for name, move in ways.items()}
     if ground.operators == 1 or ground.budget == 1:
         return ways
     cuts: dict[str, Move] = {"shift cut": shift_cut, "cheap cut": cheap_cut, "balance": balance}
     cuts |= {"carry": carry} if space.orders else {}
     cuts |= {"reshare": reshare} if several and space.mixed else {}
-    return ways | cuts | {f"{name}, balance": balanced(move) for name, move in ways.items()}
+    cuts = {name: tidied(move) for name, move in cuts.items()} if ground.shards else cuts
+    return ways | cuts | {f"{name}, balance": balanced(move, cuts["balance"]) for name, move in ways.items()}

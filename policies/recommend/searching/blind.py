@@ -26,6 +26,7 @@ from policies.recommend.searching.bounds import Bound
 from policies.recommend.searching.budget import Budget
 from policies.recommend.searching.gather import proposed
 from policies.recommend.searching.moves_cuts import balance
+from policies.recommend.searching.sharding import tidied
 from policies.recommend.searching.two_stages import two_stages
 from sim.api import Plan
 from sim.performance import GpuType, Performance
@@ -109,9 +110,9 @@ def blind_plans(
 
 def _begin(request: Request, belief: Request, found: Sequence[Recommendation]) -> Iterator[Plan]:
     """What was found, cut anew by belief; plans of the methods that mixed types; all plans of two stages."""
-    ground, rng = Ground(belief), np.random.default_rng([request.seed, 6])
+    ground, rng, evened = Ground(belief), np.random.default_rng([request.seed, 6]), tidied(balance)
     for r in found:
-        yield balance(r.plan, ground, rng) or r.plan
+        yield evened(r.plan, ground, rng) or r.plan
     mixing = dict.fromkeys(name for plan, name in request.found_by.items() if len({p.gpu_type for p in plan.parts}) > 1)
     for name in mixing:
         if name not in ("search", "least memory", NAME):

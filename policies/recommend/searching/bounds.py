@@ -34,7 +34,8 @@ Where GPUs are rented by the node, all of them are paid: of one stage on g GPUs,
 may share a node, only the GPUs that are used are counted. In any case the cost is at least T x the cheapest node.
 
 What is left out only lowers the bounds: transfers, latencies of sums over GPUs, which GPUs lie together. That stages
-are whole, and pass their messages on, is counted in `stage_bounds`, which begins where this ends. Where a GPU may work
+are whole, and pass their messages on, is counted in `stage_bounds`, which begins where this ends; that they are on
+whole GPUs, of which there are so many, in `whole_stages`. Where a GPU may work
 on any share of a micro-batch (several types in a stage), or there are very many replica counts, a choice stands for an
 interval of x: a GPU-second is most productive at its upper end (time / samples does not rise with samples), a micro-
 batch passes fastest at its lower end. Samples are whole: x is rounded up where the replicas are known, and of an
@@ -58,6 +59,7 @@ from scipy.sparse import csr_matrix, hstack, kron
 from policies.recommend.request.request import Recommendation, Request
 from policies.recommend.searching.choices import Choice, Work
 from policies.recommend.searching.stage_bounds import least_time_s
+from policies.recommend.searching.whole_stages import whole_time_s
 
 APART = 1.3
 """Ratio of the samples of neighbouring choices in the smaller program, at least."""
@@ -121,6 +123,7 @@ def _worked_out(request: Request, quick: bool) -> Bound:
         time_s, usd = min(low_s.values()), min(known[m].least_usd(low_s[m]) for m in known)
     else:
         time_s, chains = least_time_s(request, work, low_s)
+        time_s = whole_time_s(request, work, time_s, list(low_s), 2 * time_s)
         usd = min(known[chain.m].least_usd(time_s, chain.several_usd()) for chain in chains)
     return Bound(float(time_s * (1 - SAFETY)), float(usd * (1 - SAFETY)))
 

@@ -4,7 +4,8 @@ Take any plan. A GPU of type t, one of k that share each operator, works in an i
 a micro-batch it takes x <= n, all n samples of the batch. Its stage takes at least as long as its operators and its
 optimizer's step, and the GPU is paid for at least that long. Time a sample does not rise with samples (the roofline
 of `operator_time` is a fixed time, or the larger of two lines that do not fall, so that it is at least X / n of what
-n samples take). All GPUs together work on n samples with each operator; so it costs at least
+n samples take). All GPUs together work on n samples with each operator; where they divide its weights, each reads and
+steps a part, all of them together the whole. So it costs at least
 
     c[o, t, k] = price_t (k (f_o(n) + b_o(n)) + step_o)        for the cheapest t and k that any of its GPUs has,
 

@@ -50,6 +50,11 @@ class Work:
                 self.graphs[ways] = graph.tensor_parallel(ways)
             except PerformanceError:
                 continue
+        # Of stages that divide tables and experts: what no number of replicas goes below.
+        self.most = 1
+        if True in self.space.sharded and 1 in self.graphs and graph.shards.any():
+            self.most = max(min(self.fleet.counts[t], request.budget) for t in self.fleet.present)
+            self.graphs[1] = graph.sharded(self.most, least=True)
         self.flush = "async" not in {name or performance.schedule for name in self.space.schedules}
         self._times: dict[tuple[int, int, float], tuple[np.ndarray, np.ndarray]] = {}
 
@@ -105,7 +110,7 @@ class Work:
     def after_s(self, choice: Choice) -> np.ndarray:
         """Least all-reduce and optimizer step that each operator adds to a stage: float64 [ops]."""
         graph, gpu = self.graphs[choice.tensor], self.fleet.types[choice.t]
-        params = graph.weight_params - graph.sparse_params
+        params = np.where(graph.alone, 0.0, graph.weight_params - graph.sparse_params)
         step_s = update_times_s(graph, gpu, self.performance.calibration, self.performance.optimizer)
         if max(self.space.zero):
             step_s = step_s / choice.replicas
@@ -134,7 +139,9 @@ class Work:
         """Least memory that each operator adds to a GPU: float64 [ops]."""
         graph, value, zero = self.graphs[choice.tensor], self.performance.value_bytes, max(self.space.zero)
         shard = [1 / choice.replicas if zero >= stage else 1.0 for stage in (1, 2, 3)]
-        params, dense = graph.weight_params, graph.weight_params - graph.sparse_params
+        # Of a graph that is divided as far as can be: divided among the replicas that there are.
+        again = np.where(graph.alone, self.most / min(choice.replicas, self.most), 1.0)
+        params, dense = graph.weight_params * again, (graph.weight_params - graph.sparse_params) * again
         kept = self.performance.optimizer
         state = (value * params * shard[2] + kept.gradient_bytes(value) * dense * shard[1]
                  + kept.state_bytes(value) * params * shard[0])  # fmt: skip

@@ -7,17 +7,33 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from policies.recommend.methods import method
+from policies.recommend.methods import chain, method
 from policies.recommend.methods.search import Search, in_turns, lean, starts
 from policies.recommend.request.ground import Ground
 from policies.recommend.request.request import Recommendation, Request
 from policies.recommend.searching.budget import Budget, Ended
 from policies.recommend.searching.nofit import leanest
+from policies.recommend.searching.sharding import with_shards
 from policies.recommend.searching.two_stages import two_stages
 from sim.api import Plan
 
 METHODS = ("exact", "uneven", "pipedream", "gpipe", "piper", "search")
-"""Methods where nobody says: `search` begins where the others end."""
+"""Methods for any size: `search` begins where the others end."""
+FROM_CHAIN = 200
+"""Plans of the long chain, those nearest to its front, that the search takes from its budget before it goes on."""
+
+
+def usual_methods(request: Request) -> tuple[str, ...]:
+    """Methods where nobody says, by the size and shape of what is asked.
+
+    A model of one operator has nothing to cut, so that the planners of pipelines are left out. `chain` is among them
+    where the vectors of GPU counts fit a table.
+    """
+    if request.measured:
+        return ("data-parallel",)
+    if len(request.performance.graph(request.model)) == 1:
+        return ("exact", "uneven", "search")
+    return (*METHODS[:-1], *["chain"] * chain.serves(request), "search")
 
 
 def gather(
@@ -29,6 +45,8 @@ def gather(
     `search` comes last and improves what the others found: in turn with one GPU type a plan, so that these are as well
     searched as all others, and with any. So the best plan is never worse than the best on one type, whichever was found
     by which method, nor than that of fewer evaluations.
+
+    Where there is a search, the plans of `chain` are a part of it: they are judged first, on its budget.
 
     Parameters
     ----------
@@ -54,10 +72,12 @@ def gathered(
         plans = request.judged(method(name := "data-parallel").propose(request))
         return _by_counts(_named(request, name, plans)), None
     ground, searching, update = Ground(request), "search" in modules, update or _silent
-    before = len(modules) - searching
+    # What takes long itself is a part of the search, where there is one.
+    later = {"search", "chain"} if searching else set()
+    before = len(modules.keys() - later)
     total = before + searching * math.ceil(request.seconds)
     found: list[Recommendation] = []
-    for done, name in enumerate(name for name in modules if name != "search"):
+    for done, name in enumerate(name for name in modules if name not in later):
         update(done, total)
         found += _named(request, name, request.judged(proposed(request, name, ground)))
     if not found and (near := leanest(request)) is not None:
@@ -67,10 +87,26 @@ def gathered(
         begin = [r.plan for r in _by_counts(found)]
         searches = _searches(request, begin)
         budget = Budget(request, request.seconds, evaluations)
+        if "chain" in modules:
+            from_chain = _named(request, "chain", _within(budget, request, proposed(request, "chain", ground)))
+            found += from_chain
+            for search in searches:
+                search.adopt(from_chain)
         ended = in_turns(searches, budget, partial(_passed, update, before, total))
         found += _named(request, "search", [r for search in searches for r in search.found.values()])
     update(total, total)
     return _by_counts(found), ended
+
+
+def _within(budget: Budget, request: Request, plans: Iterator[Plan]) -> list[Recommendation]:
+    """The truth of the first plans, as far as the budget goes."""
+    found: list[Recommendation] = []
+    for _ in range(FROM_CHAIN):
+        if budget.over or (plan := next(plans, None)) is None:
+            break
+        if (r := request.truth(plan)) is not None:
+            found.append(r)
+    return found
 
 
 def _named(request: Request, name: str, found: list[Recommendation]) -> list[Recommendation]:
@@ -83,8 +119,7 @@ def _named(request: Request, name: str, found: list[Recommendation]) -> list[Rec
 def proposed(request: Request, name: str, ground: Ground | None = None) -> Iterator[Plan]:
     """The plans of one method that the request's space and GPUs allow."""
     ground = ground or Ground(request)
-    for plan in method(name).propose(request):
-        as_wanted = _in_space(plan, request)
+    for as_wanted in with_shards((_in_space(plan, request) for plan in method(name).propose(request)), ground):
         if _allowed(as_wanted, ground):
             yield as_wanted
 

@@ -125,7 +125,7 @@ def _make_room(folder: Path) -> None:
 def _row(r: Recommendation) -> list:
     plan = r.plan
     stages = [[s.first_op, s.last_op, s.gpu_type, s.gpus, s.tensor,
-               [[p.gpu_type, p.gpus, p.share, p.tensor] for p in s.parts]] for s in plan.stages]  # fmt: skip
+               [[p.gpu_type, p.gpus, p.share, p.tensor] for p in s.parts], s.sharded] for s in plan.stages]  # fmt: skip
     return [stages, plan.micro_batches, plan.iteration_s, plan.memory_gib, plan.schedule, plan.chunks, plan.recompute,
             plan.zero, plan.order, r.iteration_s, r.usd_per_iteration, r.counts]  # fmt: skip
 
@@ -134,7 +134,7 @@ def _recommendation(
     stages: list, micro_batches: int, plan_s: float, memory_gib: list, schedule: str, chunks: int, recompute: bool,
     zero: int, order: list, iteration_s: float, usd: float, counts: list,
 ) -> Recommendation:  # fmt: skip
-    cut = tuple(Stage(first, last, name, gpus, tensor, tuple(Part(*part) for part in parts))
-                for first, last, name, gpus, tensor, parts in stages)  # fmt: skip
+    cut = tuple(Stage(first, last, name, gpus, tensor, tuple(Part(*part) for part in parts), sharded)
+                for first, last, name, gpus, tensor, parts, sharded in stages)  # fmt: skip
     how = micro_batches, plan_s, tuple(memory_gib), schedule, chunks, recompute, zero, tuple(order)
     return Recommendation(Plan(cut, *how), iteration_s, usd, tuple(counts))

@@ -31,4 +31,5 @@ def put(plan: Plan, at: int, *stages: Stage, instead_of: int = 1) -> Plan:
 
 def plain(stage: Stage, gpu_type: str, gpus: int, tensor: int = 1) -> Stage:
     """The operators of a stage on GPUs of one type."""
-    return Stage(stage.first_op, stage.last_op, gpu_type, gpus, tensor if gpus % tensor == 0 else 1)
+    return Stage(stage.first_op, stage.last_op, gpu_type, gpus, tensor if gpus % tensor == 0 else 1,
+                 sharded=stage.sharded)  # fmt: skip

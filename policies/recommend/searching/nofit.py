@@ -14,8 +14,10 @@ from policies.recommend.algorithms.balance import least_bottleneck
 from policies.recommend.request.coarse_layers import Layers
 from policies.recommend.request.devices import Devices, Style, styles
 from policies.recommend.request.fleet import Fleet
+from policies.recommend.request.ground import Ground
 from policies.recommend.request.recommend_error import RecommendError
 from policies.recommend.request.request import MICRO_BATCHES, Request
+from policies.recommend.searching.sharding import all_of
 from sim.api import Plan
 from sim.performance import GpuType
 from sim.performance.memory import stage_memory, weight_versions
@@ -138,6 +140,8 @@ class _Sketch:
     p: int
     replicas: int
     m: int
+    sharded: bool = False
+    """Stages that have tables or experts divide them among their replicas."""
 
     @property
     def samples(self) -> float:
@@ -163,7 +167,7 @@ class _Sketch:
         if self.p > len(layers) or not self.there_gib:
             return math.inf, []
         cut = least_bottleneck([
-            layers.memory_gib(self.samples, self._held(s), self.ways, self.replicas, self.style) / there
+            layers.memory_gib(self.samples, self._held(s), self.ways, self.replicas, self.style, self.sharded) / there
             for s, there in enumerate(self.there_gib)
         ])
         return (math.inf, []) if cut is None else (cut[1], [int(layers.first_op[at]) for at in cut[0]])
@@ -205,7 +209,8 @@ class _Sketch:
         if key not in self._parts:
             asked = self.request.performance
             self._parts[key] = stage_memory(
-                self.layers.share(self.ways), [(first, end - 1)], largest_share(self.samples), self._held(s),
+                self.layers.share(self.ways, self.replicas if self.sharded else 1), [(first, end - 1)],
+                largest_share(self.samples), self._held(s),
                 replicas=self.replicas, zero=self.style.zero, recompute=self.style.recompute,
                 versions=weight_versions(self.style.schedule or asked.schedule, s, self.p),
                 value_bytes=asked.value_bytes, optimizer=asked.optimizer, context_gib=asked.context_gib,
@@ -227,7 +232,7 @@ class _Sketch:
                   for span, at in zip(spans, self.first, strict=True)]  # fmt: skip
         plan = self.style.plan(stages, self.m)
         assert plan is not None  # Each stage is of one type, and its GPUs are a multiple of `ways`.
-        return plan
+        return all_of(plan, Ground(self.request)) if self.sharded else plan
 
 
 def _sketches(request: Request, layers: Layers, devices: Devices, style: Style, ways: int) -> Iterator[_Sketch]:
@@ -237,11 +242,14 @@ def _sketches(request: Request, layers: Layers, devices: Devices, style: Style, 
     some = [m for m in request.space.micro_batches if m <= request.batch_size]
     # More stages are shorter, but the first ones keep more micro-batches: none of few is left out.
     few = range(1, min(stages, EACH) + 1)
+    divides = [one for one in request.space.sharded if not one or (ways == 1 and layers.graph.shards.any())]
     for p in sorted({*few, *(min(1 << k, stages) for k in range(stages.bit_length() + 1))} - {0}):
         for m in sorted({min(some), max(some)}) if some else ():
             # More replicas have fewer samples each, and with ZeRO a smaller share of what they keep.
             for replicas in sorted({1, min(most // (p * ways), request.batch_size // m)} - {0}):
-                yield _Sketch(request, layers, devices, style, ways, p, replicas, m)
+                for sharded in divides or [False]:
+                    if not sharded or replicas > 1 or len(divides) == 1:
+                        yield _Sketch(request, layers, devices, style, ways, p, replicas, m, sharded)
 
 
 def remedies(request: Request, catalogue: Sequence[GpuType] = ()) -> Iterator[str]:
@@ -264,6 +272,8 @@ def remedies(request: Request, catalogue: Sequence[GpuType] = ()) -> Iterator[st
         if ways not in space.tensor and _fits(replace(request, space=replace(space, tensor=(ways,)))):
             yield f"tensor parallelism over {ways} GPUs"
             break
+    if True not in space.sharded and _fits(replace(request, space=replace(space, sharded=(False, True)))):
+        yield "tables or experts divided among replicas"
     more = tuple(m for m in (*MICRO_BATCHES, 64, 128, 256, 512) if max(space.micro_batches) < m <= request.batch_size)
     for m in more:
         if _fits(replace(request, space=replace(space, micro_batches=(m,)))):

@@ -30,8 +30,9 @@ def known(value: float) -> float | None:
 def plan_row(request: Request, r: Recommendation, iterations: int | None = None) -> dict[str, Any]:
     """A plan and what it brings: time and its parts, rates, cost, how it trains, samples of each micro-batch, GPUs.
 
-    `tensor_s` is a part of `compute_s`; the other parts add up to `iteration_s`. `memory_part` is what each stage needs
-    of the memory that its GPUs have. `method` found the plan first; `search` begins where the others end.
+    `tensor_s` (sums of tensor parallelism, all-to-alls of sharded stages) is a part of `compute_s`; the other parts add
+    up to `iteration_s`. `memory_part` is what each stage needs of the memory that its GPUs have. `method` found the
+    plan first; `search` begins where the others end.
     """
     plan, fleet = r.plan, request.fleet
     i = request.performance.plan(request.model, request.batch_size, plan, fleet.gpus(plan), fleet.spec)
@@ -59,11 +60,14 @@ def plan_row(request: Request, r: Recommendation, iterations: int | None = None)
 
 
 def layout(plan: Plan) -> str:
-    """The stages in short: '8 V100 | 4 T4 x2' (x2: tensor parallelism over 2 GPUs), or '2 A100 x1 + 4 T4 x4'."""
+    """The stages in short: '8 V100 | 4 T4 x2' (x2: tensor parallelism over 2 GPUs), or '2 A100 x1 + 4 T4 x4'.
+
+    '8 V100 sharded': tables and experts are divided among the replicas.
+    """
     return " | ".join(
         " + ".join(f"{part.gpus} {part.gpu_type}" + f" x{stage.degree(part)}" * stage.unlike
                    for part in stage.all_parts)
-        + (f" x{stage.tensor}" if stage.tensor > 1 and not stage.unlike else "")
+        + (f" x{stage.tensor}" if stage.tensor > 1 and not stage.unlike else "") + " sharded" * stage.sharded
         for stage in plan.stages
     )
 
@@ -73,7 +77,7 @@ def stage_rows(request: Request, plan: Plan) -> list[dict[str, Any]]:
 
     A stage of several types takes as long as its slowest part; `there_gib` names all parts' memory. `samples` are those
     of each replica, of a micro-batch (of a larger one, where they are unequal). `tensor` is the stage's; where parts
-    differ in it, that of the first, and each part says its own.
+    differ in it, that of the first, and each part says its own. `sharded` is said where tables and experts are divided.
     """
     if request.measured:
         return []
@@ -94,7 +98,7 @@ def stage_rows(request: Request, plan: Plan) -> list[dict[str, Any]]:
                  **({"tensor": stage.degree(part)} if stage.unlike else {})}
                 for part, n, whole, gib in zip(stage.all_parts, replicas, samples, there, strict=True)
             ],
-            "replicas": stage.replicas, "tensor": stage.tensor,
+            "replicas": stage.replicas, "tensor": stage.tensor, **({"sharded": True} if stage.sharded else {}),
             "forward_s": forward_s, "backward_s": backward_s,
             "need_gib": plan.memory_gib[s] if s < len(plan.memory_gib) else None,
         })
@@ -106,7 +110,7 @@ def _times_s(request: Request, graph: Any, plan: Plan, stage: Stage) -> tuple[fl
     span, slowest = slice(stage.first_op, stage.last_op + 1), (0.0, 0.0)
     for part in stage.all_parts:
         ways = stage.degree(part)
-        share = graph.tensor_parallel(ways) if ways > 1 else graph
+        share = graph.tensor_parallel(ways) if ways > 1 else graph.sharded(stage.replicas if stage.sharded else 1)
         samples = largest_share(request.batch_size / plan.micro_batches * part.share / stage.replicas_of(part))
         gpu = request.fleet.types[request.fleet.names.index(part.gpu_type)]
         times = operator_times_s(share, samples, gpu, calibration=request.performance.calibration)

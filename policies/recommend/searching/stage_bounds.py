@@ -40,20 +40,18 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
-from policies.recommend.request.pace import pace_s
 from policies.recommend.request.request import Request
+from policies.recommend.searching.blocks import Blocks
 from policies.recommend.searching.choices import Choice, Work
+from policies.recommend.searching.message_rates import most_bytes_per_s, most_of_any
 from sim.kernels.partition import least_charge
-from sim.performance.gpu_links import inside, network_bytes_per_s
-from sim.performance.graph import VALUE_BYTES, OperatorGraph
+from sim.performance.gpu_links import network_bytes_per_s
+from sim.performance.graph import VALUE_BYTES
 from sim.performance.samples import ROUNDING
 
-BLOCKS = 40
-"""Of operators, at most, where orders allow it."""
 LABELS = 4
 """Of the cheapest chains, that are told apart at a cut."""
 THETAS = (1.0, 0.5)
@@ -66,91 +64,10 @@ FINE = 0.02
 """Ratio, less 1, of what is disproved and what is not, at which bisection ends."""
 
 
-def fixed_places(graph: OperatorGraph) -> np.ndarray:
-    """Numbers of operators that are the same ones in each order: the first ones before and behind a place."""
-    n = len(graph)
-    before = [0] * n
-    for op, sources in enumerate(graph.inputs):
-        for source in sources:
-            if source >= 0:
-                before[op] |= before[source] | 1 << source
-    behind = [0] * n
-    for op in range(n):
-        # All that lead to op have it behind them.
-        for source in graph.inputs[op]:
-            if source >= 0:
-                behind[source] |= 1 << op
-    for op in reversed(range(n)):
-        later = behind[op]
-        for reader in _members(later):
-            behind[op] |= behind[reader]
-    fixed = [op for op in range(n) if before[op].bit_count() == op and behind[op].bit_count() == n - 1 - op]
-    return np.unique(np.array([0, n, *fixed, *(op + 1 for op in fixed)], dtype=np.int64))
-
-
-def _members(of: int) -> list[int]:
-    """Numbers of the bits that are set."""
-    out = []
-    while of:
-        low = of & -of
-        out.append(low.bit_length() - 1)
-        of ^= low
-    return out
-
-
-class _Blocks:
-    """Where cuts may be told apart."""
-
-    def __init__(self, request: Request) -> None:
-        graph = request.performance.graph(request.model)
-        places = fixed_places(graph) if request.space.orders else np.arange(len(graph) + 1)
-        share = np.zeros(len(graph))
-        for t in request.fleet.present:
-            time_s = np.add(*pace_s(request.performance, request.model, 1.0, request.fleet.types[t]))
-            share += time_s / time_s.sum()
-        done = np.concatenate(([0.0], np.cumsum(share / share.sum())))
-        kept, at = [0], 0.0
-        for place in places[1:-1].tolist():
-            if done[place] - at >= 1 / BLOCKS or len(places) <= BLOCKS + 1:
-                kept.append(place)
-                at = done[place]
-        self.first_op = np.array([*kept, len(graph)], dtype=np.int64)
-        self.cut_bytes = self._least_cuts(graph, places)
-
-    def _least_cuts(self, graph: OperatorGraph, places: np.ndarray) -> np.ndarray:
-        """float64 [2 B]: fewest bytes of a sample over a cut before each block, and in it; inf where there is none."""
-        told = np.full(len(graph) + 1, math.inf)
-        told[places] = np.concatenate(([math.inf], graph.cut_bytes[:-1], [math.inf]))[places]
-        # Between places: what leads from the operator before them to the one behind them passes a cut somewhere.
-        widest = np.zeros(len(graph))
-        within = np.full(len(graph) + 1, math.inf)
-        for a, b in pairwise(places.tolist()):
-            for op in range(max(a - 1, 0), b):
-                inner = [widest[source] for source in graph.inputs[op] if source >= a - 1]
-                through = math.inf if op == a - 1 else max(inner, default=0.0)
-                widest[op] = min(float(graph.out_bytes[op]), through)
-            if b - a > 1:
-                ends = [widest[source] for source in graph.inputs[b] if source >= a - 1] if b < len(graph) and a else []
-                within[a + 1] = max(ends, default=0.0)
-        out = np.full((len(self.first_op) - 1, 2), math.inf)
-        for j, (a, b) in enumerate(pairwise(self.first_op.tolist())):
-            out[j] = told[a], min(told[a + 1 : b].min(initial=math.inf), within[a + 1 : b].min(initial=math.inf))
-        return out.ravel()
-
-    def running(self, of_ops: np.ndarray) -> np.ndarray:
-        """float64 [..., B + 1]: running sums over blocks."""
-        zero = np.zeros((*of_ops.shape[:-1], 1))
-        return np.ascontiguousarray(np.concatenate((zero, np.cumsum(of_ops, axis=-1)), axis=-1)[..., self.first_op])
-
-    def sums(self, of_ops: np.ndarray) -> np.ndarray:
-        """float64 [..., B]: sum of each block."""
-        return np.add.reduceat(of_ops, self.first_op[:-1], axis=-1)
-
-
 class Chains:
     """The bounds of one request with m micro-batches."""
 
-    def __init__(self, work: Work, blocks: _Blocks, m: int, rows: list[Choice]) -> None:
+    def __init__(self, work: Work, blocks: Blocks, m: int, rows: list[Choice]) -> None:
         self.work, self.blocks, self.m, self.rows = work, blocks, m, rows
         fleet, budget = work.fleet, work.request.budget
         times = [work.times_s(c.t, c.tensor, c.low) for c in rows]
@@ -183,31 +100,17 @@ class Chains:
 
     @cached_property
     def _a_byte_s(self) -> np.ndarray:
-        """float64 [C]: least seconds of a micro-batch's message, for each byte of a sample, to or from a choice.
-
-        A stage sends by the links of no more nodes than its GPUs may lie on; to GPUs of its own node, which it then
-        does not fill, by those of its GPUs.
-        """
-        fleet, links = self.work.fleet, self.work.performance.links
+        """float64 [C]: least seconds of a micro-batch's message, for each byte of a sample, to or from a choice."""
+        performance, fleet = self.work.performance, self.work.fleet
         # Not counted is nearly 0, not 0: times the bytes of a cut that there is none of, infinity, that is no number.
-        out = np.full(len(self.rows), np.finfo(float).tiny)
-        if not self.work.flush or not links.alike or links.sites or fleet.machines:
-            return out
-        scale = self.work.performance.value_bytes / VALUE_BYTES * self.work.request.batch_size / self.m
-        far = network_bytes_per_s(links.fastest, 1)
-        for i, c in enumerate(self.rows):
-            near, size = inside(fleet.types[c.t], links)[0], fleet.node_gpus[c.t]
-            of_type = -(-fleet.counts[c.t] // size)
-            if math.isinf(c.replicas):
-                most, gpus = sum(-(-fleet.counts[t] // fleet.node_gpus[t]) for t in fleet.present), 0
-            else:
-                gpus = round(c.tensor * c.replicas)
-                most = min(of_type, gpus, -(-gpus // size) + 1)
-            rate = far * most
-            if 0 < gpus < size:
-                rate = max(rate, near * gpus)
-            out[i] = scale / rate
-        return out
+        if not self.work.flush:
+            return np.full(len(self.rows), np.finfo(float).tiny)
+        scale = performance.value_bytes / VALUE_BYTES * self.work.request.batch_size / self.m
+        return scale / np.array([
+            most_of_any(performance, fleet) if math.isinf(c.replicas)
+            else most_bytes_per_s(performance, fleet, {c.t: round(c.tensor * c.replicas)}, fleet.present)
+            for c in self.rows
+        ])
 
     def one_stage_s(self) -> float:
         """Least time of one stage on one type."""
@@ -329,7 +232,7 @@ def least_time_s(request: Request, work: Work, low_s: dict[int, float]) -> tuple
     ----------
     low_s : bounds known, by micro-batches.
     """
-    blocks = _Blocks(request)
+    blocks = Blocks(request)
     chains = [Chains(work, blocks, m, work.choices(m)) for m in low_s]
     high_s = min(chain.one_stage_s() for chain in chains)
     for chain in chains:

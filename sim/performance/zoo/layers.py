@@ -117,7 +117,7 @@ def linear(
 ) -> int:
     """Matrix product of `rows` vectors; `tied` weights belong to another operator.
 
-    With `copies` (experts), each row is multiplied by the weights of one of them.
+    With `copies` (experts), each row is multiplied by the weights of one of them, which may be on GPUs of their own.
     """
     return b.add(
         name,
@@ -127,6 +127,7 @@ def linear(
         flops=2.0 * rows * n_in * n_out,
         params=0 if tied else copies * (n_in * n_out + n_out * bias),
         stored_bytes=VALUE_BYTES * rows * n_in,
+        shards=copies if copies > 1 else 0,
         split=bool(split),
         reduce_fwd_bytes=VALUE_BYTES * rows * n_out if split == "row" else 0,
         reduce_bwd_bytes=VALUE_BYTES * rows * n_in if split == "column" else 0,
@@ -256,7 +257,8 @@ def feed_forward(
     """
     wide = 2 * inner if gated else inner
     y = linear(b, f"{at}.fc1", x, hidden, wide, rows, bias=bias, split="column", copies=experts)
-    y = b.add(f"{at}.act", "elementwise", (y,), rows * inner, stored_bytes=VALUE_BYTES * rows * wide, split=True)
+    y = b.add(f"{at}.act", "elementwise", (y,), rows * inner, stored_bytes=VALUE_BYTES * rows * wide, split=True,
+              shards=experts if experts > 1 else 0)  # fmt: skip
     return linear(b, f"{at}.fc2", y, inner, hidden, rows, bias=bias, split="row", copies=experts)
 
 

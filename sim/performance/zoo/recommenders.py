@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from sim.performance.graph import VALUE_BYTES, GraphBuilder, OperatorGraph
@@ -14,7 +15,10 @@ CRITEO_ROWS = 33_762_577
 def table_rows(
     b: GraphBuilder, name: str, entries: int, width: int, tables: int, *, sparse: bool = True, lookups: int = 1
 ) -> int:
-    """The sum of `lookups` rows of each of `tables` tables with `entries` rows together; read and written."""
+    """The sum of `lookups` rows of each of `tables` tables with `entries` rows together; read and written.
+
+    Those with sparse gradients may be divided among replicas (Naumov et al. 2019, arXiv:1906.00091, section 4).
+    """
     params = entries * width
     return b.add(
         name,
@@ -23,6 +27,7 @@ def table_rows(
         tables * width,
         params=params,
         sparse_params=params if sparse else 0,
+        shards=math.inf if sparse else 0,
         stored_bytes=TOKEN_BYTES * tables * lookups,
         inner_bytes=VALUE_BYTES * tables * width * lookups,
     )
