@@ -9,9 +9,9 @@ an iteration of it in that epoch
     gain(b, e) = (var + sqr) / (var b0 / b + sqr),    iterations = sum_e (p(e) - p(e - 1)) / gain(b, e),
 
 over the epochs until its metric is reached; an iteration takes the measured step and its accumulation steps, times
-what their simulator was slowed down by to agree with real runs, and an epoch whole seconds. Where the memory of a type splits
-its batch otherwise, so that b differs, its rate there is that of iterations of the batch asked for. Cluster: 24 T4, 16
-A100, 24 RTX 2080 Ti.
+what their simulator was slowed down by to agree with real runs, and an epoch whole seconds. Where the memory of a type
+splits its batch otherwise, so that b differs, its rate there is that of iterations of the batch asked for. Cluster: 24
+T4, 16 A100, 24 RTX 2080 Ti.
 """
 
 from __future__ import annotations
@@ -201,6 +201,8 @@ def replay(
     truth = Restarting(trace, cluster, speeds, gpu_type(REFERENCE))
     truth.restart_s = {name: app.limits["checkpoint_restart_s"] for name, app in apps.items()}
     engine = EngineConfig(preemption_overhead_s=0.0, cold_start_s=COLD_S, restart_gib_per_s=1.0)
+    if restart_s is None and policy == "sia":
+        restart_s = COLD_S  # it weighs what a restart costs, and sees no loading of states
     if restart_s is not None:
         engine = EngineConfig(preemption_overhead_s=restart_s, cold_start_s=restart_s)
     scheduler = make(policy, settings)
@@ -243,7 +245,7 @@ def main() -> None:
     parser.add_argument("shared", type=Path)
     parser.add_argument("--policy", default="gavel", choices=tuple(POLICIES), help="one of ours")
     parser.add_argument("--restart-s", type=float, help="cost of each start; left out: of a restart its application's, "
-                        "25 to 250 s, of a first start 50 s")
+                        "25 to 250 s (policy sia: 50 s), of a first start 50 s")
     parser.add_argument("-P", dest="settings", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--accounts", choices=("theirs", "ours"), default="theirs", help="of rounds (policy gavel)")
     parser.add_argument("--exact-epochs", action="store_true", help="epochs take as long as they do; theirs: whole s")
