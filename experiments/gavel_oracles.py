@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from policies.heterogeneous.gavel import Gavel
 from sim.engine.simulate import RunResult
 from sim.performance.tables import load_table
 from sim.performance.tables.points import ANY_PLACEMENT, SPREAD
@@ -41,9 +40,9 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 SIMULATED = {
     "rest": "centre", "blind": "all", "bisected": 0.05, "placement": "first-fit", "accounting": "gavel-simulator",
-    "solve_every_s": 1920.0, "spare": "fill", "walk": "shuffled", "wide_first": True, "whole_steps": True,
+    "whole_steps": True,
 }
-"""Their simulator's semantics; of the mechanism's settings those that it has."""
+"""Their simulator's semantics, where they are not what the policy does by default."""
 
 INPUTS = {
     "contS": ("oracles/gavel/cont_single_s0_lam3600_n200.trace", "data/gavel/simulation_throughputs.json"),
@@ -82,12 +81,8 @@ class Oracle:
 
     def simulated(self) -> dict[str, Any]:
         """Settings with which ours does as their simulator does under this policy."""
-        told = {name: value for name, value in SIMULATED.items() if name in Gavel.settings()}
-        if "walk" in told and self.policy.endswith("_perf"):
-            told["walk"] = "types"
-        if "spare" in told and self.policy.startswith("fifo"):
-            told["spare"] = "idle"
-        return told
+        walk = "types" if self.policy.endswith("_perf") else "shuffled"
+        return SIMULATED | {"walk": walk}
 
     def config(self, policy: str, settings: Mapping[str, Any], scratch: Path) -> RunConfig:
         """The same jobs, rates and GPUs under a policy of ours; a table of the rates is written to `scratch`."""

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from experiments.gavel_oracles import POLICIES, oracles, played
-from policies.heterogeneous.gavel import Gavel
 from policies.shares.centre import centred
 from policies.shares.demand import grouped
 from policies.shares.linear import raise_least
@@ -21,7 +20,6 @@ from policies.shares.objectives import fair_need
 TYPES = ("v100", "p100", "k80")
 CLOSE = 0.02
 """Their average JCT moves by 1 % with the solver, makespans by 1.5 % with the seed of their shuffle."""
-AS_THEIRS = pytest.mark.skipif("accounting" not in Gavel.settings(), reason="rounds do not keep accounts as theirs do")
 
 APART: dict[str, tuple[float, float, str]] = {
     "contS_12-12-12_s0_min_total_duration_perf": (
@@ -79,7 +77,6 @@ def test_each_recorded_run_of_these_policies_is_looked_at(oracle_dir: Path) -> N
     assert {one.name for one in oracles(oracle_dir.parent) if one.policy in POLICIES} == {*CHEAP, *DEAR}
 
 
-@AS_THEIRS
 @pytest.mark.parametrize("run", [*CHEAP, *(pytest.param(run, marks=pytest.mark.slow) for run in DEAR)])
 def test_mean_jct_and_makespan_are_theirs(run: str, oracle_dir: Path, tmp_path: Path) -> None:
     oracle = next(one for one in oracles(oracle_dir.parent) if one.name == run)
