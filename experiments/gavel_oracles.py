@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from policies.heterogeneous.gavel import Gavel
-from sim.engine.simulate import RunResult
 from sim.performance.tables import load_table
 from sim.performance.tables.points import ANY_PLACEMENT, SPREAD
 from sim.settings.config import RunConfig
@@ -41,9 +39,9 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 SIMULATED = {
     "rest": "centre", "blind": "all", "bisected": 0.05, "placement": "first-fit", "accounting": "gavel-simulator",
-    "solve_every_s": 1920.0, "spare": "fill", "walk": "shuffled", "wide_first": True, "whole_steps": True,
+    "whole_steps": True,
 }
-"""Their simulator's semantics; of the mechanism's settings those that it has."""
+"""Their simulator's semantics, where they are not what the policy does by default."""
 
 INPUTS = {
     "contS": ("oracles/gavel/cont_single_s0_lam3600_n200.trace", "data/gavel/simulation_throughputs.json"),
@@ -61,6 +59,7 @@ class Oracle:
     group, policy : as they name them.
     gpus : of each type: V100, P100, K80.
     jct_s, makespan_s : average over all jobs, end of the last.
+    trace : a file of other jobs.
     """
 
     folder: Path = field(repr=False)
@@ -70,6 +69,7 @@ class Oracle:
     jct_s: float
     makespan_s: float
     cpu_s: float
+    trace: str = ""
 
     @property
     def name(self) -> str:
@@ -82,16 +82,13 @@ class Oracle:
 
     def simulated(self) -> dict[str, Any]:
         """Settings with which ours does as their simulator does under this policy."""
-        told = {name: value for name, value in SIMULATED.items() if name in Gavel.settings()}
-        if "walk" in told and self.policy.endswith("_perf"):
-            told["walk"] = "types"
-        if "spare" in told and self.policy.startswith("fifo"):
-            told["spare"] = "idle"
-        return told
+        walk = "types" if self.policy.endswith("_perf") else "shuffled"
+        return SIMULATED | {"walk": walk}
 
     def config(self, policy: str, settings: Mapping[str, Any], scratch: Path) -> RunConfig:
         """The same jobs, rates and GPUs under a policy of ours; a table of the rates is written to `scratch`."""
         trace, rates = (self.folder / name for name in INPUTS[self.group.partition("_")[0]])
+        trace = Path(self.trace or trace)
         table = load_table(rates)
         anywhere = {at._replace(nodes=ANY_PLACEMENT): one for at, one in table.points.items() if at.nodes != SPREAD}
         replace(table, points=anywhere).write_csv(scratch / "rates.csv")
@@ -112,19 +109,18 @@ def oracles(folder: Path) -> Iterator[Oracle]:
                          float(row["makespan_s"]), float(row["cpu_s"]))
 
 
-def outcome(result: RunResult) -> tuple[float, float]:
-    """Average JCT and makespan of a run, in s."""
-    jobs = result.tables["jobs"]
-    end_s, submit_s = jobs["end_s"].to_numpy(), jobs["submit_s"].to_numpy()
-    return float(np.mean(end_s - submit_s)), float(end_s.max())
+def played_jobs(oracle: Oracle, settings: Mapping[str, Any], scratch: Path) -> tuple[np.ndarray, np.ndarray, float]:
+    """Submit times and ends of the jobs of our run, in s, and its CPU seconds."""
+    replay = Replay(oracle.config("gavel", settings, scratch))
+    begin = time.process_time()
+    jobs = replay.play().tables["jobs"]
+    return jobs["submit_s"].to_numpy(), jobs["end_s"].to_numpy(), time.process_time() - begin
 
 
 def played(oracle: Oracle, settings: Mapping[str, Any], scratch: Path) -> tuple[float, float, float]:
     """Average JCT, makespan, and CPU seconds of ours."""
-    replay = Replay(oracle.config("gavel", POLICIES[oracle.policy] | settings, scratch))
-    begin = time.process_time()
-    jct_s, makespan_s = outcome(replay.play())
-    return jct_s, makespan_s, time.process_time() - begin
+    submit_s, end_s, cpu_s = played_jobs(oracle, POLICIES[oracle.policy] | settings, scratch)
+    return float(np.mean(end_s - submit_s)), float(end_s.max()), cpu_s
 
 
 def main(folder: Path, only: str, as_published: bool, settings: Mapping[str, Any]) -> None:

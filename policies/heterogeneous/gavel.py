@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from policies.estimate.time_left import TimeLeft
-from policies.mechanisms import Rounds
+from policies.mechanisms import GavelRounds
 from policies.shares.demand import Demand, grouped
 from policies.shares.finish_time import fairest_finish
 from policies.shares.linear import SolverError
@@ -20,10 +20,12 @@ from sim.api import Decision, PolicyError, View, param
 from traces.errors import did_you_mean
 
 BY_RUN_TIMES = ("ftf", "makespan", "cost-slo")
+LEAVES_IDLE = ("fifo", "cost", "cost-slo")
+"""Who deserves nothing by these is to have nothing: else jobs would be passed, or run where it is dear."""
 
 
 @dataclass
-class Gavel(Rounds):
+class Gavel(GavelRounds):
     """Gives each job the share of time on each GPU type that an objective says (Narayanan et al., OSDI'20).
 
     Shares X >= 0 of time, with sum_t X[j, t] <= 1 for each job and sum_j gpus[j] X[j, t] <= GPUs of t for each type,
@@ -43,7 +45,7 @@ class Gavel(Rounds):
 
     What the objective leaves open is given so that sum_j E[j] / M[j] is the largest. With `aware=false` T is 1 on each
     type that the job may use, and work is in seconds on the reference GPUs: the heterogeneity-agnostic twin. Jobs that
-    are alike are one column of the program. Rounds, priorities and placement: the mechanism `Rounds`.
+    are alike are one column of the program. Rounds, priorities and placement: the mechanism `GavelRounds`.
 
     Must know: speeds (`--speed-belief`); ftf, makespan and cost-slo run times, too (`--estimate`; unknown: the mean of
     those known). A job that no type is believed to run is rejected; one of which no speed is known counts as equally
@@ -58,6 +60,10 @@ class Gavel(Rounds):
 
     needs_throughput: ClassVar[bool] = True
 
+    spare: str = param(
+        "by-objective", choices=("by-objective", "idle", "fill"), help="GPUs that no job deserves: stay idle, or fill: "
+        "go to other jobs, as if at priority 0; by-objective: idle with fifo, cost and cost-slo, else fill (run.json "
+        "has which)")
     objective: str = param(
         "las", choices=("las", "ftf", "makespan", "fifo", "throughput", "cost", "cost-slo", "hierarchical"),
         help="what shares are best by: see the policy's description")
@@ -91,6 +97,8 @@ class Gavel(Rounds):
         PolicyError
             Tenant weights that cannot be read or name no virtual cluster; a cost objective where a price is unknown.
         """
+        if self.spare == "by-objective":  # from here on what is used, so that run.json tells it
+            self.spare = "idle" if self.objective in LEAVES_IDLE else "fill"
         super().prepare(view)
         self._counts: Counter[str] = Counter()
         self._left_s = TimeLeft(view, aware=self.aware)

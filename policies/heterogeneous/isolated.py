@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from policies.mechanisms import GavelRounds, rounds_param
+from policies.shares.demand import equal_shares
 from sim.api import View
 
 
@@ -29,7 +30,7 @@ class Isolated(GavelRounds):
     walk: str = rounds_param("walk", "shuffled")
 
     def allocation(self, view: View, rows: np.ndarray) -> np.ndarray:
-        share = view.cluster.gpus_by_type() / rows.size / view.jobs.gpus[rows][:, None]
         # Added up in the order of their names, as in that code: whose priority is the larger can hang on the last bit.
         by_name = np.argsort([gpu.name for gpu in view.cluster.types])
-        return np.asarray(share / np.maximum(share[:, by_name].sum(axis=1), 1.0)[:, None])
+        shares = equal_shares(view.jobs.gpus[rows], rows.size, view.cluster.gpus_by_type()[by_name])
+        return shares[:, np.argsort(by_name)]

@@ -32,6 +32,8 @@ class Accounts:
     """
 
     each_round: ClassVar[bool] = True
+    waits: ClassVar[bool] = False
+    """Whether shares wait for `every_s` even where no job may fill idle GPUs in the meantime."""
 
     def __init__(self, jobs: int, types: int, round_s: float) -> None:
         self._round_s = round_s
@@ -41,12 +43,12 @@ class Accounts:
         self._news = False
         self._last_s = self._solved_s = -np.inf
 
-    def due(self, now_s: float, rows: np.ndarray, every_s: float, idle: bool) -> bool:
+    def due(self, now_s: float, rows: np.ndarray, every_s: float, at_once: bool) -> bool:
         """Whether shares are to be found anew at the begin of a round: once a job has come or gone, and `every_s` has
-        passed or nothing runs (`idle`); always where `every_s` is 0 and the accounts bear it (`each_round`)."""
+        passed or it is to be `at_once`; always where `every_s` is 0 and the accounts bear it (`each_round`)."""
         self._news = self._news or not np.array_equal(rows, self._there)
         self._there = rows
-        elapsed = idle or now_s - self._solved_s >= every_s
+        elapsed = at_once or now_s - self._solved_s >= every_s
         return rows.size > 0 and ((every_s == 0 and self.each_round) or (self._news and elapsed))
 
     def solve(self, now_s: float, rows: np.ndarray, share: np.ndarray) -> None:
@@ -123,13 +125,15 @@ class SinceSolve(Accounts):
 class GavelSimulator(SinceSolve):
     """Accounts since the last solve, with two faults of Gavel's public simulator without which its results differ.
 
-    - Jobs that come between two solves get nothing before the next, not even idle GPUs, and keep others from those that
-      they would win.
+    - Jobs that come between two solves get nothing before the next, not even idle GPUs (whatever `spare` is), and keep
+      others from those that they would win.
     - A solve at time 0 counts as none: the next one need not wait for `solve_every_s`.
     """
 
-    def due(self, now_s: float, rows: np.ndarray, every_s: float, idle: bool) -> bool:
-        return super().due(now_s, rows, every_s, idle or self._solved_s == 0)
+    waits: ClassVar[bool] = True
+
+    def due(self, now_s: float, rows: np.ndarray, every_s: float, at_once: bool) -> bool:
+        return super().due(now_s, rows, every_s, at_once or self._solved_s == 0)
 
     def without_gpus(self, rows: list[int]) -> list[int]:
         return [row for row in rows if not self._known[row]]

@@ -52,7 +52,7 @@ class Rounds(Placing):
     )
     solve_every_s: float = param(
         0.0, unit="s", low=0, help="shares are found anew once a job has come or gone and so much time has passed "
-        "since the last time, or nothing runs; 0: at the begin of each round (accounting = integrals)"
+        "since the last time, nothing runs, or spare = idle; 0: at the begin of each round (accounting = integrals)"
     )
     spare: str = param(
         "idle",
@@ -274,7 +274,9 @@ class Rounds(Placing):
         """Pairs of row and type, in the order in which they may win; those that deserve no time last, or not at all."""
         rows = np.sort(np.concatenate((view.queued, view.running)))
         accounts, able = self._accounts, self._types[rows]
-        if accounts.due(view.now_s, rows, self.solve_every_s, not view.running.size):
+        # Where none fills GPUs, who comes would wait for shares beside idle ones.
+        at_once = not view.running.size or (self.spare == "idle" and not accounts.waits)
+        if accounts.due(view.now_s, rows, self.solve_every_s, at_once):
             share = np.where(able, self.allocation(view, rows), 0.0) if rows.size else np.empty(able.shape)
             if self.spare == "idle" or self.accounting == "integrals":  # else they only order those who fill
                 share[share < LEAST_SHARE] = 0.0

@@ -69,13 +69,19 @@ class Demand:
         return shares
 
     def equal(self) -> np.ndarray:
-        """Isolated shares: there[t] / (jobs in all x gpus[i]), a row scaled down to a sum of at most 1.
+        """`equal_shares` of one job of each group."""
+        return equal_shares(self.gpus, max(self.jobs.sum(), 1.0), self.there)
 
-        What a job would have on its own 1/n of the cluster (Gavel, OSDI'20, section 4.2; as in its simulator a job of
-        several GPUs has less of the time, not more of the GPUs). Types on which a job does not run count as well.
-        """
-        shares = self.there[None, :] / (max(self.jobs.sum(), 1.0) * self.gpus[:, None])
-        return np.asarray(shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0))
+
+def equal_shares(gpus: np.ndarray, jobs: float, there: np.ndarray) -> np.ndarray:
+    """Isolated shares: there[t] / (jobs x gpus[i]), a row scaled down to a sum of at most 1. Float64 [rows, types].
+
+    What each of so many jobs would have on its own part of the cluster (Gavel, OSDI'20, section 4.2; as in its
+    simulator a job of several GPUs has less of the time, not more of the GPUs). Types on which a job does not run count
+    as well.
+    """
+    shares = there / jobs / gpus[:, None]
+    return np.asarray(shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0))
 
 
 def grouped(
