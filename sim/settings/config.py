@@ -38,7 +38,6 @@ __all__ = [
     "parse_setting",
 ]
 
-
 _GPUS_BY_NAME = "name = GPUs, an integer from 0 to 1,000,000,000, for each virtual cluster"
 
 
@@ -100,8 +99,7 @@ class EngineConfig(Settings):
 
 _MOMENT = "seconds, a number with min, h or d, or a date such as 2017-10-09"
 _NOISY = ("noisy", "noisy-lognormal")
-_NAMED = ("table", "calibration")
-"""Beliefs of speed that name something."""
+_NAMED = ("table", "calibration")  # beliefs of speed that name something
 _BELIEFS = "exact, noisy:MRE with MRE a number from 0 to 10, table:FILE or calibration:NAME_OR_FILE"
 _ESTIMATES = "oracle, noisy:MRE or noisy-lognormal:MRE with MRE a number from 0, or column"
 
@@ -131,6 +129,9 @@ class RunConfig(Settings):
     user: list[str] = setting([], "only jobs of these users; left out: all", allowed="a list of names")
     gangs: Literal["keep", "split"] = setting(
         "keep", "jobs of several workers: as they are (keep), or as jobs of one worker each (split)")
+    gang_scale: float | None = setting(
+        None, "before the policy sees a job it gets the gang that costs least by data parallelism, of up to so many "
+        "times the GPUs asked for; left out: the gang asked for (work = iterations)", unit="x gang", ge=1, le=1000)
     assign: str | None = setting(
         None, "recipe by which jobs get a model, batch, deadline or weight that the trace lacks (hetsim trace recipes)",
         min_length=1)
@@ -326,11 +327,9 @@ def config_of(
 ) -> RunConfig:
     """The same from a file that was read before: its sections, its name, and who gives the overrides."""
     data = _sections(file, source)
-    given = {}
-    for name, value in (overrides or {}).items():
-        if value is not None:
-            given[name.removeprefix("run.")] = value
-            _put(data, name.removeprefix("run."), value)
+    given = {name.removeprefix("run."): value for name, value in (overrides or {}).items() if value is not None}
+    for name, value in given.items():
+        _put(data, name, value)
 
     def where(dotted: str) -> str:
         overridden = any(dotted == name or dotted.startswith(name + ".") for name in given)
