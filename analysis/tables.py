@@ -33,7 +33,8 @@ def rule(run: Run) -> str:
 def speed_belief(run: Run) -> str:
     """What the policy believed of speeds; empty where that was the truth, or it used none."""
     kind = str(run.info.get("speed_belief") or "none")
-    return "" if kind in ("none", "exact") else kind
+    error = run.info.get("speed_error")
+    return "" if kind in ("none", "exact") else kind + ("" if error is None else f", mean relative error {error:.3f}")
 
 
 def _rows(run: Run) -> dict[str, str]:

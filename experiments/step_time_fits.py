@@ -32,7 +32,7 @@ from scipy.sparse import coo_array
 from sim.performance.pollux import read_models
 from sim.performance.stepfit import fit_law, fit_network, held_out, random_parts, shared_work
 from sim.performance.steptime import Network, StepRows, StepTimeLaw, read_steps
-from sim.performance.tables.sia import steps
+from sim.performance.tables.sia_steps import steps
 from sim.performance.zoo import zoo_graph
 
 Rows = dict[tuple[str, str], StepRows]

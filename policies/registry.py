@@ -21,7 +21,7 @@ from sim.api import Policy, PolicyError
 from traces.errors import did_you_mean
 
 ENTRY_POINTS = "hetsim.policies"
-SHARED = frozenset({"checks", "estimate", "mechanisms", "place", "recommend", "registry", "shares"})
+SHARED = frozenset({"checks", "estimate", "matching", "mechanisms", "place", "recommend", "registry", "shares"})
 """What policies share, and no policy is looked for in."""
 
 

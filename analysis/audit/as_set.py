@@ -19,7 +19,8 @@ OF_A_TYPE = ("on_demand_usd_per_gpu_h", "spot_usd_per_gpu_h", "reserved_usd_per_
 def overheads_charged(facts: Facts) -> Finding:
     """`overhead_s` of a start is the setting for what ended the job's segment before: none, a resize, a move, or else.
 
-    With `restart_gib_per_s` a restart takes longer by the time to load the state, which the files do not hold.
+    With `restart_gib_per_s` a restart takes longer by the time to load the state, which the files do not hold. Where
+    jobs are profiled first (`profiling_s`), what their earlier launches have left of that comes on top.
     """
     usual, first = facts.setting("preemption_overhead_s"), facts.setting("cold_start_s")
     if usual is None:
@@ -31,12 +32,29 @@ def overheads_charged(facts: Facts) -> Finding:
         if own is not None:
             want[(before >= 0) & facts.ended_by(reason)[before]] = own
     overhead = facts.run.column("segments", "overhead_s")
+    want += _left_to_profile(facts, overhead)
     loads = facts.setting("restart_gib_per_s") is not None
     bad = facts.starts & (overhead != want)
     if loads:
         bad &= (before < 0) | (overhead < want)
     return Finding(int(facts.starts.sum()), "starts", facts.of_segments(
         bad, lambda i: f"overhead {overhead[i]} s; set is {'at least ' if loads else ''}{want[i]} s"))
+
+
+def _left_to_profile(facts: Facts, overhead: np.ndarray) -> np.ndarray:
+    """float64 [segments]: of a start, time that the job must still hold GPUs until its speed is known."""
+    whole = float(facts.run.info.get("profiling_s") or 0.0)
+    left = np.zeros(len(overhead))
+    if whole == 0:
+        return left
+    ends = pd.Series(facts.end).groupby(facts.launch).max().to_numpy()
+    of_job: dict[int, float] = {}
+    for i in np.argsort(facts.job, kind="stable").tolist():
+        if facts.starts[i]:
+            job = int(facts.job[i])
+            left[i] = of_job.get(job, whole)
+            of_job[job] = max(0.0, min(left[i], facts.begin[i] + overhead[i] - ends[facts.launch[i]]))
+    return left
 
 
 def work_lost(facts: Facts) -> Finding:

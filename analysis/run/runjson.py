@@ -91,6 +91,8 @@ class RunJson(_Part):
     config: _Config = _Config()
     estimate: str | None = None
     speed_belief: str | None = None
+    profiling_s: Amount | None = None
+    speed_error: Amount | None = None
     seed: Count | None = None
     one_type_gangs: bool = False
     sizes_gangs: bool = False

@@ -8,6 +8,13 @@
 `table:FILE`                   models that the file has measured run at its rates, the others as in truth
 `calibration:NAME_OR_FILE`     the model with another calibration; job types that are known by measured rates only
                                keep these
+`completed:K`                  each model was profiled on K of the GPU types, drawn by the seed; on the others it is as
+                               fast as the model most like it (`completed`)
+`profiled:SECONDS`             each job's first runs hold their GPUs for so long without working; until then it is
+                               believed as fast on each type as on the reference GPUs, then as it is (`view.throughput`)
+`profiled:SECONDS:CV`          the same; believed is the mean of as many iterations as a T-th of that time holds, T GPU
+                               types: true time × (1 + CV z / sqrt(n)), z normal, drawn once for each model, batch, GPU
+                               type and gang; CV is the spread of one iteration's time over its mean
 =============================  ============================================================================
 
 What fits the memory, and whether a model can be divided into stages, is known exactly: a job that is placed runs.
@@ -16,12 +23,13 @@ What fits the memory, and whether a model can be divided into stages, is known e
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from policies.estimate import lognormal_sd
+from policies.estimate.completed import completed_errors
 from sim.api import ClusterSpec, Plan, PolicyError
 from sim.performance import MODELS, GpuType, Iteration, MeasuredTable, Performance, PerformanceError
 from sim.performance.calibration import KINDS, Calibration, KindFit, named_calibration
@@ -34,17 +42,24 @@ STREAM = 9
 
 Factor = Callable[[str, str], float]
 """(model, GPU type) -> believed over true time."""
+Noise = Callable[[str, int, str, int, float], float]
+"""(model, batch size, GPU types, GPUs, true iteration in s) -> believed over true time of that iteration."""
+LEAST = 0.01
+"""Of `profiled`: a mean is never believed to be less of the truth than that."""
 
 
-def believed_speeds(kind: str, truth: Performance, models: Iterable[str], seed: int, gaps: str) -> Performance:
+def believed_speeds(
+    kind: str, truth: Performance, models: Iterable[str], seed: int, gaps: str, types: Sequence[GpuType] = ()
+) -> Performance:
     """The performance model that a policy is given.
 
     Parameters
     ----------
-    kind : 'exact', 'noisy:0.3', 'table:FILE' or 'calibration:NAME_OR_FILE'.
+    kind : as above.
     truth : the model by which jobs run.
     models : of the jobs; the belief must know each.
     gaps : what to do where the table of a belief was not measured (`MeasuredTable`).
+    types : of the cluster, which `completed` and `profiled` are about.
 
     Raises
     ------
@@ -59,13 +74,21 @@ def believed_speeds(kind: str, truth: Performance, models: Iterable[str], seed: 
     if name == "noisy":
         factor = speed_errors(float(value), seed)
         believed = Believed(truth, _scaled(truth.table, factor), truth.calibration, factor)
+    elif name == "completed":
+        factor = completed_errors(truth, types, int(value), seed)
+        believed = Believed(truth, _scaled(truth.table, factor), truth.calibration, factor)
+    elif name == "profiled":
+        seconds, spread = profile(kind)
+        noise = mean_errors(seconds / max(1, len(types)), spread, seed)
+        believed = Believed(truth, truth.table, truth.calibration, noise=noise if spread else None)
     elif name == "table":
         believed = Believed(truth, load_table(value, gaps), truth.calibration)
     elif name == "calibration":
         believed = Believed(truth, _without_graphs(truth), named_calibration(value))
     else:
         raise PolicyError("unknown belief of speed", where="setting 'speed_belief'", got=kind,
-                          allowed="exact, noisy:MRE, table:FILE, calibration:NAME_OR_FILE")
+                          allowed="exact, noisy:MRE, table:FILE, calibration:NAME_OR_FILE, completed:K, "
+                          "profiled:SECONDS, profiled:SECONDS:CV")
     strange = [model for model in dict.fromkeys(models) if not believed.known(model)]
     if strange:
         raise PolicyError("nothing is believed of the speed of a job's model", where=f"setting 'speed_belief' = {kind}",
@@ -84,17 +107,19 @@ class Believed(Performance):
     truth : the model by which jobs run.
     table, calibration : in place of the truth's.
     factor : believed over true time of the operators of a model on a GPU type.
+    noise : believed over true time of whole iterations.
     """
 
     def __init__(
-        self, truth: Performance, table: MeasuredTable | None, calibration: Calibration, factor: Factor | None = None
+        self, truth: Performance, table: MeasuredTable | None, calibration: Calibration, factor: Factor | None = None,
+        noise: Noise | None = None,
     ) -> None:
         super().__init__(
             truth.links, table, schedule=truth.schedule, calibration=calibration, graphs=truth.graphs,
             blocking=truth.blocking, overlap=truth.overlap, exchange=truth.exchange, optimizer=truth.optimizer,
             context_gib=truth.context_gib,
         )  # fmt: skip
-        self._factor, self._room = factor, _room(truth)
+        self._factor, self._noise, self._room = factor, noise, _room(truth)
 
     def undivided(self, model: str) -> bool:
         return super().undivided(model) or self._room.undivided(model)
@@ -116,6 +141,7 @@ class Believed(Performance):
         slots: tuple[int, ...], sites: GangSites,
     ) -> Iteration:  # fmt: skip
         found = super()._gang(model, batch_size, gpu, gpus_per_node, racks, slots, sites)
+        found = self._measured_as(found, model, batch_size, gpu.name, sum(gpus_per_node))
         return _in_room(
             found, lambda: self._room.data_parallel(model, batch_size, gpu, gpus_per_node, racks, slots, sites)
         )  # fmt: skip
@@ -124,7 +150,16 @@ class Believed(Performance):
         self, model: str, batch_size: int, plan: Plan, gpus: np.ndarray, cluster: ClusterSpec, places: Places
     ) -> Iteration:
         found = super()._planned(model, batch_size, plan, gpus, cluster, places)
+        kinds = "+".join(sorted({part.gpu_type for part in plan.parts}))
+        found = self._measured_as(found, model, batch_size, kinds, plan.num_gpus)
         return _in_room(found, lambda: self._room.plan(model, batch_size, plan, gpus, cluster))
+
+    def _measured_as(self, found: Iteration, model: str, batch_size: int, kinds: str, gpus: int) -> Iteration:
+        """An iteration as a noisy profile has it."""
+        if self._noise is None or not found.fits:
+            return found
+        return replace(found, iteration_s=found.iteration_s * self._noise(model, batch_size, kinds, gpus,
+                                                                          found.iteration_s))
 
 
 def _in_room(found: Iteration, ask: Callable[[], Iteration]) -> Iteration:
@@ -164,6 +199,27 @@ def speed_errors(mre: float, seed: int) -> Factor:
         return float(np.exp(sd * rng.standard_normal()))
 
     return factor
+
+
+def profile(kind: str) -> tuple[float, float]:
+    """Seconds of a job's profile and CV of `profiled:SECONDS[:CV]`; 0 and 0 of another belief."""
+    name, _, value = kind.partition(":")
+    if name != "profiled":
+        return 0.0, 0.0
+    seconds, _, spread = value.partition(":")
+    return float(seconds), float(spread or 0.0)
+
+
+def mean_errors(seconds: float, spread: float, seed: int) -> Noise:
+    """1 + CV z / sqrt(n), n = the whole iterations in so many seconds (one at least), z of its own for each."""
+
+    def noise(model: str, batch_size: int, kinds: str, gpus: int, iteration_s: float) -> float:
+        digest = hashlib.sha256(f"{model}\0{batch_size}\0{kinds}\0{gpus}".encode()).digest()
+        z = np.random.default_rng([seed, STREAM, int.from_bytes(digest[:8], "big")]).standard_normal()
+        n = max(1.0, np.floor(seconds / iteration_s))
+        return float(max(LEAST, 1.0 + spread * z / np.sqrt(n)))
+
+    return noise
 
 
 def _scaled(table: MeasuredTable | None, factor: Factor) -> MeasuredTable | None:

@@ -51,11 +51,12 @@ def check(
         raise typer.Exit(1)
 
 
-def replay(case: Case, policy: Policy) -> Ran:
-    """Simulate and audit one case of the conformance suite (see `policies.checks.Runner`)."""
+def replay(case: Case, policy: Policy, speed_belief: str = "exact") -> Ran:
+    """Simulate and audit one case of the conformance suite (see `policies.checks.Runner`), under a belief of speeds."""
     from analysis.audit import audit as audited
     from analysis.run import Run
     from policies.checks import Ran
+    from policies.estimate.speeds import believed_speeds, profile
     from sim.cluster.clusterfiles import load_cluster
     from sim.engine.simulate import simulate
     from sim.hardware.gputypes import gpu_type
@@ -69,8 +70,10 @@ def replay(case: Case, policy: Policy) -> Ran:
     planned = policy.needs_performance or policy.needs_throughput
     truth = Modelled(trace, cluster, performance, gpu_type("V100")) if planned else Recorded(trace, cluster)
     true_s = truth.work_total / truth.reference_rate
+    believed = believed_speeds(speed_belief, performance, trace.model.tolist(), 0, "refuse", cluster.types)
     result = simulate(trace, cluster, policy, truth, EngineConfig(**case.engine), estimate_s=true_s,
-                      performance=performance if planned else None)
+                      performance=believed if planned else None, speed_belief=speed_belief,
+                      profiling_s=profile(speed_belief)[0])
 
     def audit() -> str:
         return str(audited(Run(Path(case.name), result.tables, result.info, result.timing)).first or "")

@@ -198,6 +198,7 @@ def may_run(
     )  # fmt: skip
     happens = (
         config.mtbf_h is not None, timetable.steps > 0, bool(timetable.windows), tenants is not None,
+        view.profiling is not None,
         config.restart_gib_per_s is not None, config.contention != "none", config.sharing != "free",
     )  # fmt: skip
     alike = truth.alike()

@@ -132,6 +132,8 @@ class JobBook:
         overhead = self._overhead_after[self._ended_by[row]]
         if self._load_gib_per_s is not None:
             overhead = min(MAX_TIME_S, overhead + self._load_s(row, self._load_gib_per_s))
+        if view.profiling is not None:
+            overhead = min(MAX_TIME_S, view.profiling.begin(row, now_s, overhead))
         if not self._starts[row]:
             self.first_start_s[row] = now_s
         self._starts[row] += 1
@@ -263,6 +265,8 @@ class JobBook:
         self._charge(row, gpus, -milli)
         self._record(row, now_s, gpus, worked, max(0.0, self.done[row] + worked - kept), why)
         view = self._view
+        if view.profiling is not None:
+            view.profiling.end(row, now_s)
         self.done[row], self._ended_by[row] = kept, why
         if self._terms:
             self._terms.pop(row, None)

@@ -30,6 +30,7 @@ from sim.results.as_tables import jobs_table, nodes_table
 from sim.results.recorder import Recorder, write_run
 from sim.results.spool import Spool
 from sim.settings.config import EngineConfig
+from sim.view.profile_time import Profiling
 from sim.workload.progress import Truth
 from traces.given_back import MANY, give_back
 from traces.trace import Trace
@@ -65,6 +66,7 @@ def simulate(
     estimate_s: np.ndarray | None = None,
     estimate: str = "oracle",
     speed_belief: str = "exact",
+    profiling_s: float = 0.0,
     seed: int = 0,
     worth_gpus: float | None = None,
     settings: dict[str, Any] | None = None,
@@ -77,6 +79,7 @@ def simulate(
     ----------
     truth : how much work each job has and how fast it does it (`sim.workload.progress`).
     performance : the belief about speed, for policies that plan or read throughputs; `speed_belief` names its kind.
+    profiling_s : time that each job's first runs hold their GPUs until its speed is known, under policies that use it.
     estimate_s : believed run times (s on the reference gang), for policies that read them; `estimate` names their kind.
     worth_gpus : what the cluster is worth on the trace (`sim.workload.at_load.worth_gpus`), to keep in run.json where
         known.
@@ -117,6 +120,9 @@ def simulate(
         trace, cluster, ledger, truth, config, policy, timetable, performance=performance, estimate_s=estimate_s,
         tenants=tenants,
     )
+    profiling_s = profiling_s if policy.needs_performance or policy.needs_throughput else 0.0
+    if profiling_s > 0:
+        view.profiling = Profiling(len(trace), profiling_s)
     try:
         policy.prepare(view)
     except HetsimError:
@@ -175,6 +181,7 @@ def simulate(
         "settings": {k: ("inf" if v == np.inf else v) for k, v in config.model_dump().items()},
         "estimate": estimate if policy.needs_estimates else "none",
         "speed_belief": speed_belief if policy.needs_performance or policy.needs_throughput else "none",
+        **({"profiling_s": profiling_s} if profiling_s > 0 else {}),
         "seed": seed,
         "one_type_gangs": not policy.sizes_gangs,
         "sizes_gangs": policy.sizes_gangs,

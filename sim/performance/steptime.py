@@ -32,7 +32,7 @@ import numpy as np
 
 from sim.performance.calibration import FitError
 from sim.performance.graph import PerformanceError
-from sim.performance.tables.sia import steps
+from sim.performance.tables.sia_steps import steps
 from traces.errors import did_you_mean
 from traces.reading.limits import is_amount, parse_toml
 
@@ -84,7 +84,7 @@ class StepRows:
 
 
 def read_steps(path: str | Path) -> dict[tuple[str, str], StepRows]:
-    """Measured steps by (model, machine) from Sia's files or the tidy one; see `sim.performance.tables.sia`."""
+    """Measured steps by (model, machine) from Sia's files or the tidy one; see `sim.performance.tables.sia_steps`."""
     found: dict[tuple[str, str], list[tuple[float, ...]]] = {}
     for s in steps(path):
         found.setdefault((s.model, s.machine), []).append((s.nodes, s.replicas, s.local_bsz, s.step_s))

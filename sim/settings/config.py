@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from sim.hardware.gputypes import GpuType, gpu_type, with_types
+from sim.settings import beliefs
 from sim.settings.hardwarefile import as_table, own_types, read_hardware
 from sim.settings.values import (
     MAX_TIME_S,
@@ -99,8 +100,6 @@ class EngineConfig(Settings):
 
 _MOMENT = "seconds, a number with min, h or d, or a date such as 2017-10-09"
 _NOISY = ("noisy", "noisy-lognormal")
-_NAMED = ("table", "calibration")  # beliefs of speed that name something
-_BELIEFS = "exact, noisy:MRE with MRE a number from 0 to 10, table:FILE or calibration:NAME_OR_FILE"
 _ESTIMATES = "oracle, noisy:MRE or noisy-lognormal:MRE with MRE a number from 0, or column"
 
 
@@ -192,8 +191,9 @@ class RunConfig(Settings):
         "such as noisy:0.3), noisy-lognormal:MRE, or column (the trace's estimate_s)", allowed=_ESTIMATES)
     speed_belief: str = setting(
         "exact", "what a policy believes of speeds (work = iterations): exact (the truth), noisy:MRE (mean relative "
-        "error for each model and GPU type), table:FILE (a file of measured rates) or calibration:NAME_OR_FILE",
-        allowed=_BELIEFS, file=True)
+        "error for each model and GPU type), table:FILE (a file of measured rates), calibration:NAME_OR_FILE, "
+        "completed:K (profiled on K GPU types) or profiled:SECONDS (of each job's first runs)",
+        allowed=beliefs.ALLOWED, file=True)
     engine: EngineConfig = Field(EngineConfig(), description="section [engine]")
 
     @field_validator("submitted_from", "submitted_to", mode="before")
@@ -262,14 +262,10 @@ class RunConfig(Settings):
     @field_validator("speed_belief")
     @classmethod
     def _speed_belief(cls, kind: str) -> str:
-        head, _, what = kind.partition(":")
-        try:
-            right = kind == "exact" or (head == "noisy" and 0 <= float(what) <= 10) or (head in _NAMED and what != "")
-        except ValueError:
-            right = False
-        if not right:
-            near = did_you_mean(head, ("exact", "noisy", *_NAMED)) if head not in ("noisy", *_NAMED) else ""
-            raise RefusedError("value not allowed", allowed=_BELIEFS, todo=near)
+        if not beliefs.is_belief(kind):
+            head = kind.partition(":")[0]
+            near = did_you_mean(head, beliefs.KINDS) if head not in beliefs.KINDS else ""
+            raise RefusedError("value not allowed", allowed=beliefs.ALLOWED, todo=near)
         return kind
 
 

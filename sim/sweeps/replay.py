@@ -6,8 +6,11 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from policies.estimate import run_times_s
-from policies.estimate.speeds import believed_speeds
+from policies.estimate.completed import mean_error
+from policies.estimate.speeds import believed_speeds, profile
 from policies.registry import make
 from sim.cluster.clusterfiles import load_cluster
 from sim.engine.simulate import RunResult, simulate
@@ -89,15 +92,19 @@ class Replay:
 
     def _play(self, on_progress: Callable[[int, float], None] | None, spool: Spool | None) -> RunResult:
         config, policy, work = self.config, self.policy, self.workload
-        believed, speeds, belief = None, work.performance, "exact"
+        believed, truth, speeds, belief, more = None, work.performance, work.performance, "exact", {}
         if policy.needs_estimates:
             believed = run_times_s(config.estimate, work.true_s, work.trace.estimate_s, config.seed)
-        if speeds is not None and (policy.needs_performance or policy.needs_throughput):
+        if truth is not None and (policy.needs_performance or policy.needs_throughput):
             belief, models = config.speed_belief, work.trace.model.tolist()
-            speeds = believed_speeds(belief, speeds, models, config.seed, config.measured_gaps)
+            speeds = believed_speeds(belief, truth, models, config.seed, config.measured_gaps, self.cluster.types)
+            if belief.startswith("completed:"):
+                error = mean_error(speeds, truth, models, self.cluster.types)
+                more = {} if np.isnan(error) else {"speed_error": error}
         return simulate(
             work.trace, self.cluster, policy, work.truth, config.engine, performance=speeds,
-            estimate_s=believed, estimate=config.estimate, speed_belief=belief, seed=config.seed,
+            estimate_s=believed, estimate=config.estimate, speed_belief=belief, profiling_s=profile(belief)[0],
+            seed=config.seed,
             worth_gpus=None if work.performance is None else work.worth_gpus,
-            settings={"config": self.settings}, on_progress=on_progress, spool=spool,
+            settings={"config": self.settings, **more}, on_progress=on_progress, spool=spool,
         )

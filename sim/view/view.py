@@ -18,6 +18,7 @@ from sim.kernels.service import attained, progress
 from sim.performance import Performance
 from sim.performance.throughput import Throughput
 from sim.settings.policysettings import PolicyError
+from sim.view.profile_time import Profiling
 from sim.view.submitted import Jobs
 from traces.given_back import zeros
 
@@ -116,6 +117,7 @@ class View:
          self.slots_gpu) = self.service
         self.begin_s[:] = np.nan
         self.placed: dict[int, Placement] = {}
+        self.profiling: Profiling | None = None
         # Only where the policy declares that it reads them (`keep`).
         self._happened: Happened | None = None
         self.by_type_s: np.ndarray | None = None
@@ -238,15 +240,28 @@ class View:
 
         Iterations a second, or recorded seconds a second (1) where durations are replayed; packed on as few nodes of
         the empty cluster as hold them, without neighbours. 0 where the job does not fit the memory or the cluster; NaN
-        where nothing is believed. A type that the job does not allow has a rate all the same (`jobs.types`).
+        where nothing is believed. A type that the job does not allow has a rate all the same (`jobs.types`). Where
+        jobs are profiled first (`--speed-belief profiled:SECONDS`), one that is not yet known is believed to be as fast
+        on each type as on its reference GPUs, in proportion to their number: ask again when it may be known.
 
         Parameters: gpus, one number or int [rows]. Returns: float64 [rows].
         """
-        return self._rates().of(rows, gpu_type, gpus)
+        rates = self._rates().of(rows, gpu_type, gpus)
+        if self.profiling is None:
+            return rates
+        return self.profiling.believed(rows, self.now_s, rates, self._prior(rows, gpus))
 
     def throughput_of_plan(self, row: int, plan: Plan) -> float:
         """The same of one job by a plan."""
-        return self._rates().of_plan(row, plan)
+        rate = self._rates().of_plan(row, plan)
+        if self.profiling is None:
+            return rate
+        one = np.array([row])
+        return float(self.profiling.believed(one, self.now_s, np.array([rate]), self._prior(one, plan.num_gpus))[0])
+
+    def _prior(self, rows: np.ndarray, gpus: int | np.ndarray) -> np.ndarray:
+        """What is believed of jobs before they are profiled."""
+        return np.asarray(self._reference_rate[rows] * gpus / self.jobs.num_gpus[rows])
 
     def attained_work(self, rows: np.ndarray) -> np.ndarray:
         """Work done until now, progress_s × reference rate: iterations, or recorded seconds. float64 [rows]."""

@@ -103,6 +103,8 @@ OPTIONS = {
         ["announces no run times"],
     ),
     "unknown belief of speeds": (["--speed-belief", "nosy:0.3"], ["run.speed_belief", "did you mean 'noisy'"]),
+    "a profile of no GPU type": (["--speed-belief", "completed:0"], ["run.speed_belief", "completed:K"]),
+    "a profile of no length": (["--speed-belief", "profiled:long"], ["run.speed_belief", "profiled:SECONDS"]),
     "an error of speeds that is none": (["--speed-belief", "noisy:11"], ["run.speed_belief", "from 0 to 10"]),
     "a belief of speeds without its file": (["--speed-belief", "table:no.csv"], ["run.speed_belief", "no such file"]),
     "a belief of speeds by no calibration": (["--speed-belief", "calibration:tunde"], ["did you mean 'tuned'"]),

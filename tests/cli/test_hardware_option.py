@@ -78,8 +78,9 @@ def test_a_cluster_s_types_are_known_to_what_is_asked_of_it(hetsim, here):
 def test_the_page_on_hardware_can_be_followed(hetsim, here):
     """Its files are read, its command runs, and a run on its cluster passes the audit."""
     page = Path(__file__).parents[2].joinpath("docs", "hardware.md").read_text("utf-8")
-    types, zones = re.findall(r"```toml\n(.*?)```", page, re.S)
+    types, zones, machines = re.findall(r"```toml\n(.*?)```", page, re.S)
     (here / "types.toml").write_text(types)
+    (here / "machines.toml").write_text(machines)
     (here / "zones.toml").write_text(zones)
     (command,) = re.findall(r"```sh\nhetsim (.*?)\n```", page)
     said = hetsim(*command.split())
@@ -88,6 +89,8 @@ def test_the_page_on_hardware_can_be_followed(hetsim, here):
     shown = " ".join(hetsim("cluster", "show", "zones.toml", "--hardware", "types.toml").out.split())
     assert "A100 nodes of 8: 12.5; A100 nodes of 2: 4" in shown
     assert "zones us-central1-a and us-west1-b: 0.9375 Gbyte/s a node" in shown
+    shown = " ".join(hetsim("cluster", "show", "machines.toml").out.split())
+    assert "machines of several types, which PCIe joins: 2 of 4 V100 and 2 T4" in shown
     ran = hetsim("run", "--policy", "srsf", "--jobs", "60", "--cluster", "zones.toml", "--out", "run", "--quiet")
     assert ran.code == 0, ran.err
     assert hetsim("audit", "run").code == 0

@@ -16,6 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 from house import index
+from policies.heterogeneous.allox import AlloX
+from policies.heterogeneous.hare import Hare
+from policies.heterogeneous.sia import Sia
 from policies.mechanisms import Preemptive, Rounds
 from policies.mechanisms.tenantqueues import TenantQueues
 from policies.registry import find, names
@@ -93,7 +96,9 @@ def test_policies_are_those_of_the_registry() -> None:
     assert tuple(table) == names()
     for name, (_, _, preemptive, needs, source) in table.items():
         policy = find(name)
-        assert preemptive == ("yes" if issubclass(policy, (Preemptive, Rounds, TenantQueues)) else "no"), name
+        # As it is unless told otherwise.
+        preempts = issubclass(policy, (Preemptive, Rounds, TenantQueues, Hare, Sia)) and not issubclass(policy, AlloX)
+        assert preemptive == ("yes" if preempts else "no"), name
         declared = ["estimates"] * policy.needs_estimates + ["performance"] * policy.needs_performance
         declared += ["starts"] * policy.needs_starts
         declared += ["throughput"] * policy.needs_throughput

@@ -25,6 +25,7 @@ from sim.settings.config import RunConfig, load_config
 from sim.sweeps.replay import Replay
 from tests.helpers import nodes
 
+BY_SPEED = ("fastest-free", "gandiva-fair", "heft", "mct", "min-min", "type-queues")
 BLIND = tuple(name for name in names() if find(name).blind_to_speed() and not find(name).needs_starts)
 
 
@@ -140,6 +141,29 @@ def test_r2_06_a_job_gets_the_type_that_the_rule_says_however_the_cluster_is_wri
         assert listed == pytest.approx(on_t4 if cluster.startswith("t4") else 1000)
 
 
+@pytest.mark.parametrize("wish", ["", "T4|V100", "V100|T4"])
+def test_r2_06_policies_that_know_speeds_or_prices_take_the_type_by_their_own_rule(tmp_path: Path, wish: str) -> None:
+    """The V100 where the job ends first, the T4 where it costs least: whatever the order of types."""
+    rows = f"{HEAD},model,batch_size\nj,0,1000,1,{wish},resnet50,32\n"
+    for cluster in ("t4:1x1+v100:1x1", "v100:1x1+t4:1x1"):
+        for rule in ("fastest", "cheapest", "listed"):
+            how: dict[str, Any] = {"calibration": "tuned", "type_order": rule}
+            for policy in BY_SPEED:
+                end_s = played(tmp_path, rows, cluster, **how, policy=policy)["j"][1]
+                assert end_s == pytest.approx(1000), (cluster, rule, policy)
+            cheapest = played(tmp_path, rows, cluster, **how, policy="cheapest-that-meets")["j"][1]
+            assert cheapest == pytest.approx(3083, abs=1)
+
+
+def test_r2_06_among_queues_that_start_at_once_the_cheapest_is_joined(tmp_path: Path) -> None:
+    """By start: the T4, the cheaper one, while both are idle; then the V100, which starts sooner."""
+    rows = f"{HEAD},model,batch_size\nj,0,1000,1,,resnet50,32\nk,1,1000,1,,resnet50,32\n"
+    found = played(tmp_path, rows, "v100:1x1+t4:1x1", policy="type-queues", policy_settings={"by": "start"},
+                   calibration="tuned")
+    assert found["j"] == (0, pytest.approx(3083, abs=1))
+    assert found["k"] == (1, pytest.approx(1001))
+
+
 def test_the_next_type_is_tried_where_the_first_has_no_room_or_is_not_allowed(tmp_path: Path) -> None:
     rows = f"{HEAD}\na,0,100,1,\nb,1,100,1,\nc,2,100,1,K80|T4\n"
     folder = tmp_path / "jobs.csv"
@@ -171,7 +195,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[str], list[str], str]:
 
 
 @given(
-    world=worlds(), policy=st.sampled_from((*BLIND, "hetero")),
+    world=worlds(), policy=st.sampled_from((*BLIND, *BY_SPEED, "cheapest-that-meets", "hetero")),
     rule=st.sampled_from(("fastest", "cheapest", "random")), work=st.sampled_from(("iterations", "recorded")),
     load=st.sampled_from((None, 0.9)), seed=st.integers(0, 3),
 )  # fmt: skip

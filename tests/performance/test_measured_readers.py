@@ -18,7 +18,7 @@ from sim.hardware.gputypes import catalogue
 from sim.performance import MeasuredTable, PerformanceError
 from sim.performance.tables import ANY_PLACEMENT, SPREAD, Measurement, Point, Rate, load_table
 from sim.performance.tables.own_table import as_text, points
-from sim.performance.tables.sia import MACHINES
+from sim.performance.tables.sia_steps import MACHINES
 
 HEAD = "model,batch_size,gpu_type,gpus,nodes,iterations_per_s_total\n"
 

@@ -23,6 +23,7 @@ VARIANTS: list[tuple[str, dict[str, str]]] = [
     *((name, {"replace": "all"}) for name in PREEMPTIVE),
     *((name, {"ties": "previous"}) for name in PREEMPTIVE),
     ("las", {"by": "time", "quantum_s": "60"}),
+    ("sia", {"max_scale": "4"}),
     ("tiresias", {"queue_limits": "60,120", "promote": "2"}),
     ("tiresias", {"semantics": "as-simulated", "placement": "count"}),
 ]

@@ -55,7 +55,9 @@ class AsRecorded(GavelRounds):
         return np.array([shares[row] for row in rows.tolist()])
 
 
-def replay_of(run: str, oracles: Path, data: Path, horizon_s: float | None) -> Replay:
+def replay_of(
+    run: str, oracles: Path, data: Path, horizon_s: float | None, policy: str = "isolated", **more: Any
+) -> Replay:
     """The run's trace, by its rates, on its cluster: V100, P100 and K80, one GPU a server.
 
     The physical rates are of gangs on as few servers as hold them: there a server has all GPUs of a type. (In theirs
@@ -68,7 +70,7 @@ def replay_of(run: str, oracles: Path, data: Path, horizon_s: float | None) -> R
                 else data / "gavel" / "simulation_throughputs.json")
     shape = "1x{}" if physical else "{}x1"
     return Replay(RunConfig.model_validate({
-        "policy": "isolated", "policy_settings": AS_SIMULATED, "trace": str(trace),
+        "policy": policy, "policy_settings": AS_SIMULATED | more, "trace": str(trace),
         "cluster": "+".join(f"{name}:{shape.format(n)}" for name, n in zip(TYPES, by_type, strict=True)),
         "work": "iterations", "measured": rates, "measured_gaps": "refuse", "reference": "V100",
         "read": {"throughputs": rates, "unmeasured": "refuse"},

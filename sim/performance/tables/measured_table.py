@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sim.performance.graph import PerformanceError
-from sim.performance.tables import elasticflow, gavel, sia
+from sim.performance.tables import elasticflow, gavel
 from sim.performance.tables import own_table as own
+from sim.performance.tables import sia_steps as sia
 from sim.performance.tables.gaps import GAPS, Told, batch_work, gpu_work, tell
 from sim.performance.tables.points import ANY_PLACEMENT, SPREAD, Measurement, Point
 from traces.errors import did_you_mean
