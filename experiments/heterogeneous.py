@@ -39,12 +39,13 @@ GROUPS = ("rigid", "sized", "planner")
 
 
 def contenders(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Settings of those who compete: the listed ones that are there, and the family, with gangs as asked and sized."""
+    """Settings of those who compete: the listed ones that are there, and the family, rigid ones also on sized gangs."""
     there, named = names(), {one["policy"] for one in listed}
     more = [name for name in there if find(name).__module__.startswith(FAMILY) and name not in named]
     scale = max(one.get("gang_scale", 1.0) for one in listed)
     return [*(one for one in listed if one["policy"] in there),
-            *({"policy": name} for name in more), *({"policy": name, "gang_scale": scale} for name in more)]
+            *({"policy": name} for name in more),
+            *({"policy": name, "gang_scale": scale} for name in more if not find(name).sizes_gangs)]
 
 
 def worlds(data: Path, fixed: Mapping[str, Any], seeds: list[int]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:

@@ -19,7 +19,9 @@ def test_the_whole_family_competes_with_gangs_as_asked_and_sized():
     family = {name for name in names() if find(name).__module__.startswith(FAMILY)}
     assert {"gavel", "isolated"} <= family
     assert family <= {one["policy"] for one in found if "gang_scale" not in one}
-    assert family <= {one["policy"] for one in found if one.get("gang_scale") == 4.0}
+    sized = {one["policy"] for one in found if one.get("gang_scale") == 4.0}
+    assert {name for name in family if not find(name).sizes_gangs} <= sized
+    assert not any(find(name).sizes_gangs for name in sized), "who sizes gangs itself is no rigid policy"
     assert len(found) == len({str(sorted(one.items())) for one in found}), "each once"
 
 
