@@ -22,7 +22,7 @@ from experiments.gavel_oracles import Oracle, played_jobs
 
 TRACE = "oracles/gavel/cont_single_s0_lam3600_n200.trace"
 EVERY_S = 3600.0
-TWINS: dict[str, dict[str, Any]] = {"aware": {}, "blind": {"aware": False}, "blind, shuffled": {
+TWINS: dict[str, dict[str, Any]] = {"aware": {}, "blind": {"aware": False, "walk": "types"}, "blind, shuffled": {
     "aware": False, "blind": "all", "rest": "centre", "walk": "shuffled"}}
 """Settings of `gavel`; the last is blind as Gavel's simulator is: types are walked in drawn orders, so that idle GPUs
 that are filled are not the fastest ones, and time that a job deserves where it cannot run is lost."""

@@ -64,6 +64,10 @@ class Gavel(GavelRounds):
         "by-objective", choices=("by-objective", "idle", "fill"), help="GPUs that no job deserves: stay idle, or fill: "
         "go to other jobs, as if at priority 0; by-objective: idle with fifo, cost and cost-slo, else fill (run.json "
         "has which)")
+    walk: str = param(
+        "by-awareness", choices=("by-awareness", "pairs", "types", "shuffled"), help="pairs of job and type by "
+        "priority, type by type in the cluster's order, or in an order drawn for each round; by-awareness: types, and "
+        "shuffled where not aware, since in the cluster's order who fills gets the fastest GPUs (run.json has which)")
     objective: str = param(
         "las", choices=("las", "ftf", "makespan", "fifo", "throughput", "cost", "cost-slo", "hierarchical"),
         help="what shares are best by: see the policy's description")
@@ -99,6 +103,8 @@ class Gavel(GavelRounds):
         """
         if self.spare == "by-objective":  # from here on what is used, so that run.json tells it
             self.spare = "idle" if self.objective in LEAVES_IDLE else "fill"
+        if self.walk == "by-awareness":
+            self.walk = "types" if self.aware else "shuffled"
         super().prepare(view)
         self._counts: Counter[str] = Counter()
         self._left_s = TimeLeft(view, aware=self.aware)

@@ -39,7 +39,6 @@ __all__ = [
     "parse_setting",
 ]
 
-
 _GPUS_BY_NAME = "name = GPUs, an integer from 0 to 1,000,000,000, for each virtual cluster"
 
 
@@ -129,6 +128,9 @@ class RunConfig(Settings):
     user: list[str] = setting([], "only jobs of these users; left out: all", allowed="a list of names")
     gangs: Literal["keep", "split"] = setting(
         "keep", "jobs of several workers: as they are (keep), or as jobs of one worker each (split)")
+    gang_scale: float | None = setting(
+        None, "before the policy sees a job it gets the gang that costs least by data parallelism, of up to so many "
+        "times the GPUs asked for; left out: the gang asked for (work = iterations)", unit="x gang", ge=1, le=1000)
     assign: str | None = setting(
         None, "recipe by which jobs get a model, batch, deadline or weight that the trace lacks (hetsim trace recipes)",
         min_length=1)
@@ -321,11 +323,9 @@ def config_of(
 ) -> RunConfig:
     """The same from a file that was read before: its sections, its name, and who gives the overrides."""
     data = _sections(file, source)
-    given = {}
-    for name, value in (overrides or {}).items():
-        if value is not None:
-            given[name.removeprefix("run.")] = value
-            _put(data, name.removeprefix("run."), value)
+    given = {name.removeprefix("run."): value for name, value in (overrides or {}).items() if value is not None}
+    for name, value in given.items():
+        _put(data, name, value)
 
     def where(dotted: str) -> str:
         overridden = any(dotted == name or dotted.startswith(name + ".") for name in given)

@@ -21,6 +21,7 @@ from sim.workload.calibrations import default_calibration
 from sim.workload.given_models import model_choices, with_models, with_notes
 from sim.workload.layered import layers_noted, speeds_of
 from sim.workload.progress import Modelled, Recorded, Truth, reference_layout
+from sim.workload.resized import with_best_gangs
 from traces.errors import TraceError, did_you_mean
 from traces.given_back import give_back
 from traces.load import file_hash, load_trace, offered_load
@@ -185,6 +186,9 @@ def prepare(config: RunConfig, cluster: ClusterSpec, whole: Whole | None = None)
         A trace that cannot be used as asked.
     """
     if config.work == "recorded":
+        if config.gang_scale is not None:
+            raise ConfigError("gangs cannot be resized where durations are replayed as recorded",
+                              where="run.gang_scale", got=config.gang_scale, allowed="work = iterations")
         trace, worth = _as_recorded(config, cluster, whole, cluster.num_gpus)
         return Workload(trace, Recorded(trace, cluster), None, worth)
     table = None if config.measured is None else load_table(config.measured, config.measured_gaps)
@@ -202,6 +206,8 @@ def prepare(config: RunConfig, cluster: ClusterSpec, whole: Whole | None = None)
     unseen = table is None and _all_taken(config)
     trace, worth = brought(config, ready, whole, cluster.num_gpus, worth_of if unseen else None)
     give_back(len(trace))
+    if config.gang_scale is not None:
+        trace = with_best_gangs(trace, config.gang_scale, cluster, performance, reference)
     impossible: dict[int, str] = {}
     if table is not None:
         trace, impossible = with_measured(trace, table, cluster, reference)
