@@ -1,8 +1,8 @@
-"""What a policy believes of the time that each job still needs on each GPU type."""
+"""What a policy believes of each job on each GPU type: how fast it is there, and what time it still needs there."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -17,39 +17,79 @@ NO_TYPE = "no GPU type that it may use is believed to run it"
 
 
 class TimeLeft:
-    """Believed time left of each job by GPU type: work left / throughput, for policies with needs_estimates and
-    needs_throughput.
+    """Believed speed of each job's gang, and its time left, by GPU type: work left / speed. For policies with
+    needs_throughput; times need needs_estimates, too.
+
+        speed  0 where a job may not or cannot run. Of which no speed is known: 1 on each type whose speed is unknown
+        time   unknown: the mean of those known, in s on each job's fastest type, of the jobs that wait or run now
+
+    The mean is of no job that has not come yet, and says of a job neither that it is brief nor that all others go
+    first; equal jobs of which nothing is known stay equal. Speeds are asked for when a job is first met: a trace may be
+    long, and they do not change within a run.
+
+    Parameters
+    ----------
+    least_s : what a job that goes on beyond its believed run time has left, in s on its fastest type.
+    aware : False: each type on which a job runs counts as equally fast (1).
 
     Attributes
     ----------
-    speed : float64 [jobs, types], believed work a second of each job's gang; 0: it may not or cannot run there.
-    nowhere : bool [jobs], no type is believed to run the job.
-    unknown : bool [jobs], no speed of the job is known on any type that it may use.
-    counts : jobs of which something is not known, by what is done about it.
+    unknown : bool [jobs], no speed of the job is known on any type that it may use. Of jobs asked for.
     """
 
-    def __init__(self, view: View) -> None:
-        jobs, types = view.jobs, len(view.cluster.types)
-        allowed = jobs.types[:, None] >> np.arange(types, dtype=np.uint64) & np.uint64(1) == 1
-        rows = np.arange(len(jobs))
-        believed = np.column_stack([view.throughput(rows, t, jobs.num_gpus) for t in range(types)])
-        self.unknown = (np.isnan(believed) | ~allowed).all(axis=1) & allowed.any(axis=1)
-        self.speed = np.where(allowed & (believed > 0), believed, 0.0)
-        self.speed[self.unknown] = allowed[self.unknown]
-        self.nowhere = np.asarray(~(self.speed > 0).any(axis=1))
-        self.counts: Counter[str] = Counter()
-        self.counts[UNKNOWN_SPEED] = int(self.unknown.sum())
-        self.counts[UNKNOWN_TIME] = int(np.isnan(view.estimate_s).sum())
+    def __init__(self, view: View, least_s: float = LEAST_S, aware: bool = True) -> None:
+        jobs, types = len(view.jobs), len(view.cluster.types)
+        self._least_s, self._aware = least_s, aware
+        self._speed, self._asked = np.zeros((jobs, types)), np.zeros(jobs, dtype=bool)
+        self._nowhere, self._timeless = np.zeros(jobs, dtype=bool), np.zeros(jobs, dtype=bool)
+        self.unknown = np.zeros(jobs, dtype=bool)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Jobs of which something was asked that is not known, by what is done about it."""
+        return {UNKNOWN_SPEED: int(self.unknown.sum()), UNKNOWN_TIME: int(self._timeless.sum())}
+
+    def speeds(self, view: View, rows: np.ndarray) -> np.ndarray:
+        """Believed work a second of each whole gang on each type: float64 [rows, types]."""
+        new = rows[~self._asked[rows]]
+        if new.size:
+            types, slots = self._speed.shape[1], view.jobs.num_gpus[new]
+            found = np.column_stack([view.throughput(new, t, slots) for t in range(types)])
+            allowed = view.jobs.types[new, None] >> np.arange(types, dtype=np.uint64) & np.uint64(1) == 1
+            open_, runs = allowed & np.isnan(found), allowed & (found > 0)
+            unknown = open_.any(axis=1) & ~runs.any(axis=1)
+            runs[unknown] = open_[unknown]
+            ones = unknown if self._aware else np.ones_like(unknown)
+            self._speed[new] = np.where(runs, np.where(ones[:, None], 1.0, found), 0.0)
+            self.unknown[new], self._nowhere[new], self._asked[new] = unknown, ~runs.any(axis=1), True
+        return np.asarray(self._speed[rows])
+
+    def lost(self, view: View) -> list[tuple[int, str]]:
+        """Waiting jobs that no type is believed to run, with the reason of their rejection."""
+        self.speeds(view, view.queued)
+        return [(row, NO_TYPE) for row in view.queued[self._nowhere[view.queued]].tolist()]
+
+    def work(self, view: View, rows: np.ndarray) -> np.ndarray:
+        """Believed work left of jobs that are there, in the unit of their speeds: float64 [rows]."""
+        work, fastest = self._known(view, rows)
+        unknown = np.isnan(work)
+        if unknown.any():
+            self._timeless[rows] |= unknown
+            there, fastest_there = self._known(view, np.concatenate((view.queued, view.running)))
+            known_s = (there / fastest_there)[~np.isnan(there)]
+            work = np.where(unknown, (known_s.mean() if known_s.size else LEAST_S) * fastest, work)
+        return np.maximum(work, self._least_s * fastest)
+
+    def _known(self, view: View, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Believed work left, NaN: unknown; and the speed on the fastest type (1 of a job that runs nowhere)."""
+        fastest = self.speeds(view, rows).max(axis=1, initial=0.0)
+        # Of speed 1 on each type, and so in seconds on the reference GPUs.
+        in_s = self.unknown[rows] if self._aware else np.ones(rows.size, dtype=bool)
+        return (np.where(in_s, view.remaining_s(rows), view.remaining_work(rows)),
+                np.where(self._nowhere[rows], 1.0, fastest))
 
     def of(self, view: View, rows: np.ndarray) -> np.ndarray:
-        """Time left of jobs that are there: float64 [rows, types], in s, above 0; inf where a job cannot run."""
-        speed = self.speed[rows]
-        fastest = np.where(self.nowhere[rows], 1.0, speed.max(axis=1))
-        # Of unknown speed: 1 on each type, and so in seconds on the reference GPUs.
-        work = np.where(self.unknown[rows], view.remaining_s(rows), view.remaining_work(rows))
-        least_s = work / fastest
-        known = ~np.isnan(least_s) & ~self.nowhere[rows]
-        mean_s = least_s[known].mean() if known.any() else LEAST_S
-        work = np.maximum(np.where(known, least_s, mean_s), LEAST_S) * fastest
-        with np.errstate(divide="ignore"):
+        """Time left of jobs that are there: float64 [rows, types], in s; inf where a job cannot run."""
+        speed, work = self.speeds(view, rows), self.work(view, rows)
+        with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.where(speed > 0, work[:, None] / speed, np.inf))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from policies.estimate.time_left import NO_TYPE, TimeLeft
 from policies.matching.positions import matched, turns
-from policies.mechanisms import Rounds, rounds_param
+from policies.mechanisms import Informed, Rounds, rounds_param
 from sim.api import Decision, Scratch, View, param
 
 WHOLE = 1000
@@ -18,7 +16,7 @@ WHOLE = 1000
 
 
 @dataclass
-class AlloX(Rounds):
+class AlloX(Rounds, Informed):
     """Starts the jobs that are first on their GPU in the matching of jobs to GPUs that costs least.
 
     Job i as the k-th from the end of what a GPU of type j does, free in r_j, costs
@@ -41,7 +39,6 @@ class AlloX(Rounds):
     spare = fill, walk = types, wide_first, whole_steps, between = wait, busy = left-out.
     """
 
-    needs_throughput: ClassVar[bool] = True
     needs_estimates: ClassVar[bool] = True
 
     between: str = rounds_param("between", "fill")
@@ -56,18 +53,12 @@ class AlloX(Rounds):
 
     def prepare(self, view: View) -> None:
         super().prepare(view)
-        self._left_s = TimeLeft(view)
         self._user = np.unique(view.jobs.user.astype(str), return_inverse=True)[1]
         self._place = np.full(len(view.jobs), -1)
 
-    def counted(self) -> Mapping[str, int]:
-        return self._left_s.counts
-
     def decide(self, view: View) -> Decision:
         decision = super().decide(view)
-        turned = {row for row, _ in decision.reject}
-        decision.reject += [(row, NO_TYPE) for row in view.queued[self._left_s.nowhere[view.queued]].tolist()
-                            if row not in turned]
+        self.turn_away(view, decision)
         return decision
 
     def allocation(self, view: View, rows: np.ndarray) -> np.ndarray:

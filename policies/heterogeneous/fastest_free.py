@@ -17,7 +17,8 @@ class FastestFree(Informed):
         type = argmax_t believed speed of the job on t, over types on which the placement rule finds it a place
 
     Ties: the cluster's order of types. A job that finds no place is skipped (on one type: `fifo-skip`); nobody waits
-    for a faster type (opportunistic load balancing, with each task's own order of machines). Must know: speeds.
+    for a faster type (opportunistic load balancing, with each task's own order of machines). Must know: speeds. A
+    job that no type is believed to run is rejected.
     """
 
     def decide(self, view: View) -> Decision:
@@ -26,6 +27,7 @@ class FastestFree(Informed):
             return self.never_fits(view, decision)
         scratch, queue = view.scratch(), view.queued
         rates = self.rates(view, queue)
+        self.turn_away(view, decision)
         left = scratch.type_milli().tolist()
         order = np.argsort(-rates, axis=1, kind="stable").tolist()
         for i, row in enumerate(queue.tolist()):

@@ -8,7 +8,7 @@ import numpy as np
 
 from policies.mechanisms import Informed, Rounds, rounds_param
 from policies.shares.trading import by_tickets, filled, traded
-from sim.api import PolicyError, View, param
+from sim.api import Decision, PolicyError, View, param
 
 
 @dataclass
@@ -26,7 +26,8 @@ class GandivaFair(Rounds, Informed):
     Must know: speeds of jobs on each type (the paper profiles them), no run times. Departures: one central scheduler
     has all gangs (the paper: small ones locally, to scale); like jobs of a user are laid on types one after another,
     the earliest on the fastest, so that of them few must change types (the paper balances load by migration);
-    GPUs that nobody has a right to are filled. A job whose speed nobody believes anything of is as fast everywhere.
+    GPUs that nobody has a right to are filled. A job of which no speed is known is as fast everywhere; one that
+    no type is believed to run is rejected.
     """
 
     round_s: float = rounds_param("round_s", 60.0)
@@ -52,6 +53,11 @@ class GandivaFair(Rounds, Informed):
                                   allowed=f"names in column {self.owner!r}: {', '.join(names[:12])}")
             self._tickets[names.index(name)] = number
         self._known: tuple[bytes, np.ndarray] | None = None
+
+    def decide(self, view: View) -> Decision:
+        lost = Decision()
+        self.turn_away(view, lost)
+        return lost if lost.reject else super().decide(view)  # asked again at this instant
 
     def allocation(self, view: View, rows: np.ndarray) -> np.ndarray:
         have = view.scratch(view.running).type_milli() / 1000.0

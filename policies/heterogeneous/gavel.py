@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from policies.estimate.time_left import TimeLeft
 from policies.mechanisms import GavelRounds
 from policies.shares.demand import Demand, grouped
 from policies.shares.finish_time import fairest_finish
@@ -21,8 +22,6 @@ from traces.errors import did_you_mean
 BY_RUN_TIMES = ("ftf", "makespan", "cost-slo")
 LEAVES_IDLE = ("fifo", "cost", "cost-slo")
 """Who deserves nothing by these is to have nothing: else jobs would be passed, or run where it is dear."""
-LEAST_LEFT_S = 1.0
-"""A job that goes on beyond its believed run time has so much left, in s on its fastest type."""
 
 
 @dataclass
@@ -108,9 +107,8 @@ class Gavel(GavelRounds):
             self.walk = "types" if self.aware else "shuffled"
         super().prepare(view)
         self._counts: Counter[str] = Counter()
-        self._speed, self._unknown = self._speeds(view)
+        self._left_s = TimeLeft(view, aware=self.aware)
         self._centre = self.rest == "centre" or not self.aware
-        self._nowhere = np.asarray(~(self._speed > 0).any(axis=1))
         self._price = np.array([gpu.price_or_nan for gpu in view.cluster.types])
         if self.objective.startswith("cost") and not (self._price > 0).all():
             raise PolicyError("the price of a GPU type is unknown", where="policy 'gavel', setting 'objective'",
@@ -123,19 +121,17 @@ class Gavel(GavelRounds):
         self._kept: tuple[bytes, np.ndarray] | None = None
 
     def counted(self) -> Mapping[str, int]:
-        return self._counts
+        return {**self._left_s.counts, **self._counts}
 
     def decide(self, view: View) -> Decision:
-        if self._nowhere.any():
-            lost = [row for row in view.queued.tolist() if self._nowhere[row]]
-            if lost:  # before they can be given what nobody deserves; the policy is asked again at this instant
-                return Decision(reject=[(row, "no GPU type that it may use is believed to run it") for row in lost])
+        if lost := self._left_s.lost(view):
+            return Decision(reject=lost)  # before others' rests go to them; asked again at once
         return super().decide(view)
 
     def allocation(self, view: View, rows: np.ndarray) -> np.ndarray:
         there = np.maximum(view.scratch(view.running).type_milli(), 0) / 1000.0
         gpus = view.jobs.gpus[rows]
-        speed = np.where(gpus[:, None] <= there, self._speed[rows], 0.0)
+        speed = np.where(gpus[:, None] <= there, self._speeds(view, rows), 0.0)
         timeless = self.objective not in BY_RUN_TIMES
         asked = rows.tobytes() + there.tobytes()
         if timeless and self._kept is not None and self._kept[0] == asked:
@@ -160,7 +156,7 @@ class Gavel(GavelRounds):
         if self.objective == "ftf":
             return self._by_finish_times(view, rows, speed, gpus, there)
         if self.objective == "makespan":
-            demand, first, group = grouped(speed, gpus, there, left := self._work_left(view, rows))
+            demand, first, group = grouped(speed, gpus, there, left := self._left_s.work(view, rows))
             return soonest(demand, left[first], limit_s, centre=centre, within=self.bisected)[group]
         if self.objective == "hierarchical":
             tenant = view.jobs.vc[rows].astype(np.int64)
@@ -185,7 +181,7 @@ class Gavel(GavelRounds):
         self, view: View, rows: np.ndarray, speed: np.ndarray, gpus: np.ndarray, there: np.ndarray
     ) -> np.ndarray:
         """Finish-time fairness, with its books: what is done counts as of the part of its own that a job had then."""
-        left = self._work_left(view, rows)
+        left = self._left_s.work(view, rows)
         known = ~np.isnan(self._work_then[rows])
         done = np.where(known, self._work_then[rows] - left, 0.0)
         self._isolated_s[rows] += np.maximum(done, 0.0) / self._isolated_rate[rows]
@@ -199,36 +195,18 @@ class Gavel(GavelRounds):
             demand, age_s[first], left[first], whole_s[first], self.solver_s, centre=self._centre
         )[0][group]
 
-    def _work_left(self, view: View, rows: np.ndarray) -> np.ndarray:
-        """Believed work left, float64 [rows], above 0: in the unit of the speeds."""
-        fastest = self._speed[rows].max(axis=1)
-        fastest = np.where(fastest > 0, fastest, 1.0)
-        counts = self._unknown[rows] | (not self.aware)  # speed 1: of seconds on the reference GPUs
-        left_s = np.where(counts, view.remaining_s(rows), view.remaining_work(rows)) / fastest
-        known = ~np.isnan(left_s)
-        mean_s = left_s[known].mean() if known.any() else 1.0
-        return np.asarray(np.maximum(np.where(known, left_s, mean_s), LEAST_LEFT_S) * fastest)
-
     def _deadline_rates(self, view: View, rows: np.ndarray) -> np.ndarray:
         """Work a second that each job needs to end by its deadline: float64 [rows], 0 without one, or past it."""
         time_s = view.jobs.deadline_s[rows] - view.now_s
         self._counts["deadlines let go in a decision, since they are past"] += int((time_s <= 0).sum())
-        return np.where(time_s > 0, self._work_left(view, rows) / np.where(time_s > 0, time_s, 1.0), 0.0)
+        return np.where(time_s > 0, self._left_s.work(view, rows) / np.where(time_s > 0, time_s, 1.0), 0.0)
 
-    def _speeds(self, view: View) -> tuple[np.ndarray, np.ndarray]:
-        """Speed of each job on each type, 0 where it may not or cannot run; and of which jobs nothing is known."""
-        jobs, types = view.jobs, len(view.cluster.types)
-        allowed = jobs.types[:, None] >> np.arange(types, dtype=np.uint64) & np.uint64(1) == 1
-        rows = np.arange(len(jobs))
-        believed = np.column_stack([view.throughput(rows, t, jobs.num_gpus) for t in range(types)])
-        unknown = (np.isnan(believed) | ~allowed).all(axis=1) & allowed.any(axis=1)
-        if unknown.any():
-            self._counts["jobs of unknown speed, taken as equally fast on all their types"] = int(unknown.sum())
-        runs = allowed & ((believed > 0) | unknown[:, None])
-        speed = believed if self.aware else np.ones_like(believed)
+    def _speeds(self, view: View, rows: np.ndarray) -> np.ndarray:
+        """Speed of each job on each type, 0 where it may not or cannot run: float64 [rows, types]."""
+        speed = self._left_s.speeds(view, rows)
         if not self.aware and self.blind == "all":
-            runs[runs.any(axis=1)] = True
-        return np.where(runs, np.where(unknown[:, None], 1.0, speed), 0.0), unknown
+            speed[(speed > 0).any(axis=1)] = 1.0
+        return speed
 
     def _weights_of_tenants(self, names: tuple[str, ...]) -> np.ndarray:
         weights = np.ones(max(1, len(names)))

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from policies.estimate.time_left import NO_TYPE
 from policies.matching.machines import Machines
 from policies.matching.relaxation import relaxed
 from policies.mechanisms.planned import WHOLE, Entry, Planned
@@ -61,7 +60,7 @@ class Hare(Planned):
         able, time_s = self._able(view, scratch, rows, machines)
         plan = list(self.plan(view, able, time_s, machines)) if able.size else []
         decision = Decision.toward(view, self._first(view, scratch, plan))
-        decision.reject += [(row, NO_TYPE) for row in view.queued[self._left_s.nowhere[view.queued]].tolist()]
+        self.turn_away(view, decision)
         return self.never_fits(view, decision)
 
     def _first(self, view: View, scratch: Scratch, plan: list[Entry]) -> dict[int, Placement]:
@@ -116,7 +115,7 @@ class Hare(Planned):
         whole = view.jobs.gpu_milli[row] == WHOLE
         if not (self.fewer and whole) or self._left_s.unknown[row]:
             return
-        speeds = self._left_s.speed[row].tolist()
+        speeds = self.rates(view, np.array([row]))[0].tolist()
         work = max(one_s * speed for one_s, speed in zip(own_s, speeds, strict=True) if one_s < np.inf)
         while (workers := workers // 2) and (slots := workers * worker) >= fewest:
             rates = self._rates_on(view, row, slots)

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from policies.estimate.time_left import NO_TYPE, UNKNOWN_SPEED
 from policies.matching.configurations import GREEDY, STOPPED, Menu, choose
 from policies.mechanisms import Placing
 from sim.api import Decision, Placement, PolicyError, View, param
@@ -97,7 +98,7 @@ class Sia(Placing):
         target = self._round(view, rows[runs], speed[runs])
         target.update((row, view.placement(row)) for row in lost[~waits].tolist())
         decision = Decision.toward(view, target, wake_s=self._next_s)
-        decision.reject = [(row, "no GPU type that it may use is believed to run it") for row in lost[waits].tolist()]
+        decision.reject = [(row, NO_TYPE) for row in lost[waits].tolist()]
         changed = [row for row, _ in (*decision.start, *decision.move)]
         self._launches[changed] += 1
         return self.never_fits(view, decision)
@@ -113,7 +114,7 @@ class Sia(Placing):
         unknown = (np.isnan(told) | ~allowed | (slots == 0)[:, None]).all(axis=(1, 2)) & allowed.any(axis=(1, 2))
         if (new := unknown & ~self._unknown_seen[rows]).any():
             self._unknown_seen[rows[new]] = True
-            self._counts["jobs of unknown speed, taken as equally fast on all their types"] += int(new.sum())
+            self._counts[UNKNOWN_SPEED] += int(new.sum())
         told = np.where(unknown[:, None, None], slots[:, None, :], told)
         return np.asarray(np.where(allowed & (told > 0), told, 0.0).reshape(rows.size, types * sizes))
 

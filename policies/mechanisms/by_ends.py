@@ -12,7 +12,7 @@ import numpy as np
 from policies.mechanisms.informed import Informed
 from policies.mechanisms.placing import nothing_to_do
 from policies.mechanisms.ready import Gaps, Release
-from sim.api import Decision, Placement, View
+from sim.api import Decision, Gang, Placement, View
 
 
 @dataclass
@@ -23,22 +23,32 @@ class ByEnds(Informed):
     start in that order as far as they find room; the first that does not holds up those behind it there. A job that its
     virtual cluster's quota keeps waiting holds up nobody. Plans are made anew at each instant, from what is then known:
     a job that runs longer than believed is believed to end at once, from then on. GPUs are counted in plans (pieces of
-    GPUs, too), placed by rule only at the start. Nodes that are away are not counted on.
+    GPUs, too), placed by rule only at the start. Nodes that are away are not counted on. A job that no type is believed
+    to run is rejected.
     """
 
     needs_estimates: ClassVar[bool] = True
+    least_s: ClassVar[float] = 0.0
+
+    def prepare(self, view: View) -> None:
+        super().prepare(view)
+        jobs, types = len(view.jobs), len(view.cluster.types)
+        # Of each job once it was asked for: places on the idle cluster do not change within a run.
+        self._room, self._tried = np.zeros((jobs, types), dtype=bool), np.zeros(jobs, dtype=bool)
+        self._fits: dict[tuple[int, int, int, int], bool] = {}
 
     @abstractmethod
     def plan(self, view: View, rows: np.ndarray, run_s: np.ndarray) -> Iterator[tuple[int, int]]:
         """Jobs (rows) with their types, in the order in which they start on each; asked for only as far as needed.
 
-        `rows` wait, in the queue's order; `run_s` is what each would run on each type (`Informed.run_s`), finite on one
+        `rows` wait, in the queue's order; `run_s` is what each would run on each type (`run_s`), finite on one
         type at least.
         """
 
     def decide(self, view: View) -> Decision:
         decision = Decision()
         if not nothing_to_do(view):
+            self.turn_away(view, decision)
             decision.start = self._starts(view)
         return self.never_fits(view, decision)
 
@@ -87,6 +97,28 @@ class ByEnds(Informed):
         run_s = self.run_s(view, rows)
         able = np.isfinite(run_s).any(axis=1)
         return rows[able], run_s[able]
+
+    def run_s(self, view: View, rows: np.ndarray) -> np.ndarray:
+        """Believed time that each job has left to run on each type, in s: float64 [rows, types].
+
+        inf where it cannot run (`TimeLeft`), or has no place even on the idle cluster.
+        """
+        return np.where(self._places(view, rows), self._left_s.of(view, rows), np.inf)
+
+    def _places(self, view: View, rows: np.ndarray) -> np.ndarray:
+        """Whether the placement rule finds each gang a place on each type of the idle cluster: bool [rows, types]."""
+        jobs, new = view.jobs, rows[~self._tried[rows]]
+        shapes = zip(jobs.num_gpus[new].tolist(), jobs.gpu_milli[new].tolist(), jobs.worker_gpus[new].tolist(),
+                     strict=True)
+        runs = self.rates(view, new) > 0
+        for row, shape, able in zip(new.tolist(), shapes, runs, strict=True):
+            for t in np.flatnonzero(able).tolist():
+                if (*shape, t) not in self._fits:
+                    gang = Gang(*shape, types=1 << t)
+                    self._fits[*shape, t] = view.scratch().emptied().place(gang, self.placement) is not None
+                self._room[row, t] = self._fits[*shape, t]
+        self._tried[new] = True
+        return np.asarray(self._room[rows])
 
     def need(self, view: View, rows: np.ndarray) -> np.ndarray:
         """milli-GPU of each gang."""

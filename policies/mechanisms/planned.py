@@ -10,9 +10,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from policies.estimate.time_left import NO_TYPE, TimeLeft
 from policies.matching.machines import Machines
-from policies.mechanisms.placing import Placing, nothing_to_do
+from policies.mechanisms.informed import Informed
+from policies.mechanisms.placing import nothing_to_do
 from sim.api import Decision, Gang, Placement, Scratch, View
 
 WHOLE = 1000
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 
 @dataclass
-class Planned(Placing):
+class Planned(Informed):
     """Starts waiting jobs as a plan says that is made anew at each decision; a job that runs goes on to its end.
 
     A policy plans (`plan`) on GPUs that come free when the running jobs are believed to end. GPUs that are kept for a
@@ -39,17 +39,15 @@ class Planned(Placing):
     """
 
     needs_estimates: ClassVar[bool] = True
-    needs_throughput: ClassVar[bool] = True
 
     def prepare(self, view: View) -> None:
         super().prepare(view)
-        self._left_s = TimeLeft(view)
         self._demand = view.jobs.num_gpus.astype(np.int64) * view.jobs.gpu_milli
         self._width = -(-self._demand // WHOLE)
         self._counts: Counter[str] = Counter()
 
     def counted(self) -> Mapping[str, int]:
-        return self._left_s.counts + self._counts
+        return {**super().counted(), **self._counts}
 
     @abstractmethod
     def plan(self, view: View, rows: np.ndarray, time_s: np.ndarray, machines: Machines) -> Iterable[Entry]:
@@ -66,7 +64,7 @@ class Planned(Placing):
         if nothing_to_do(view):
             return decision
         waiting = np.sort(view.queued)
-        decision.reject += [(row, NO_TYPE) for row in waiting[self._left_s.nowhere[waiting]].tolist()]
+        self.turn_away(view, decision)
         scratch = view.scratch()
         machines = self._machines(view, scratch)
         rows, time_s = self._able(view, scratch, waiting, machines)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policies.estimate.time_left import UNKNOWN_TIME
 from policies.matching.positions import matched, turns
 from sim.engine.simulate import RunResult
 from tests.helpers import by_job, jobs, nodes, run, segments
@@ -139,4 +140,4 @@ def test_an_unknown_run_time_is_the_mean_of_the_known_and_counted(policy: str) -
     result = run(trace, ONE, policy, estimate_s=believed)
     starts = by_job(result)["first_start_s"]
     assert starts["3"] < starts["1"] < np.inf
-    assert result.info["policy_counts"] == {"jobs of unknown run time, counted as the mean of those there": 1}
+    assert result.info["policy_counts"] == {UNKNOWN_TIME: 1}

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.checks import check_policy
+from policies.estimate.time_left import NO_TYPE, UNKNOWN_SPEED, UNKNOWN_TIME
 from policies.mechanisms import Ordered
 from policies.mechanisms.ready import Gaps, Ready
 from policies.registry import find, make
@@ -29,6 +30,7 @@ from traces.trace import Trace
 
 KINDS = ("V100", "P100", "T4")
 PLANNED = ("cheapest-that-meets", "heft", "mct", "min-min", "type-queues")
+INFORMED = (*PLANNED, "allox", "fastest-free", "gandiva-fair", "hare", "hydra")
 PAIR, TRIO = nodes(("V100", 1, 1), ("T4", 1, 1)), nodes(*((kind, 1, 1) for kind in KINDS))
 
 
@@ -233,30 +235,73 @@ def test_mct_reaches_that_bound_on_graham_s_worst_case() -> None:
 # -- bad input and quotas ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", PLANNED)
-def test_a_job_of_unknown_run_time_passes_for_no_brief_one_and_is_counted(policy: str) -> None:
-    trace, cluster = jobs([(0, 50, 1), (1, 20, 1), (1, 30, 1)]), nodes(("V100", 1, 1))
-    estimate_s = np.array([50.0, np.nan, 30.0])
-    result = simulate(trace, cluster, make(policy), Recorded(trace, cluster), EngineConfig(), estimate_s=estimate_s)
-    first, second, third = (row["first_start_s"] for row in result.tables["jobs"].to_pylist())
-    assert first == 0 and {row["state"] for row in result.tables["jobs"].to_pylist()} == {"done"}
-    assert (second > third) == (policy == "min-min")
-    assert result.info["policy_counts"]["jobs of unknown run time, taken as the longest known"] == 1
+@pytest.mark.parametrize(("policy", "order"), [
+    ("cheapest-that-meets", "0123"), ("mct", "0123"), ("type-queues", "0123"), ("min-min", "0312"), ("heft", "0213")])
+def test_an_unknown_run_time_is_the_mean_of_those_there_and_counted(policy: str, order: str) -> None:
+    """At 50 job 1 is taken as (30 + 10) / 2: after job 3 where the shortest goes first, after job 2 where the longest.
+
+    Of the two that are left it is then as long as the other, and was submitted first."""
+    trace, cluster = jobs([(0, 50, 1), (1, 20, 1), (1, 30, 1), (1, 10, 1)]), nodes(("V100", 1, 1))
+    result = run(trace, cluster, policy, estimate_s=np.array([50.0, np.nan, 30.0, 10.0]))
+    starts = by_job(result)["first_start_s"]
+    assert "".join(sorted(starts.index, key=starts.get)) == order
+    assert result.info["policy_counts"] == {UNKNOWN_TIME: 1}
 
 
-@pytest.mark.parametrize("policy", ["fastest-free", "gandiva-fair", *PLANNED])
+@pytest.mark.parametrize(("policy", "how"), [("mct", {"gaps": True}), ("hydra", {"window": 1})])
+def test_who_has_not_come_yet_tells_nothing_of_the_unknown(policy: str, how: dict[str, Any]) -> None:
+    """At 1 job 0 has 49 s left and the gang 8: job 2 is taken as 28.5, and fits before the gang, which begins at 50."""
+    for later in ([], [(1e5, 1e6, 1)]):
+        trace = jobs([(0, 50, 1), (1, 8, 2), (1, 20, 1), *later])
+        estimate_s = np.array([50.0, 8.0, np.nan, *(row[1] for row in later)])
+        result = run(trace, nodes(("V100", 1, 2)), policy, how, estimate_s=estimate_s)
+        assert by_job(result)["first_start_s"].tolist()[:3] == [0, 50, 1]
+
+
+@pytest.mark.parametrize("policy", [*INFORMED, "gavel"])
+def test_a_job_that_is_believed_to_run_nowhere_is_rejected_alike(policy: str) -> None:
+    """It could run on both types; nobody waits for it, and it is given nothing."""
+    points = {Point(model, 0, kind, 1, ANY_PLACEMENT): rate for kind in ("V100", "T4")
+              for model, rate in (("known", Measurement(1.0)), ("own", Measurement(1.0)))}
+    believed = {**points, **{point: Measurement(0.0) for point in points if point.model == "own"}}
+    result = believing(policy, points, believed)
+    assert by_job(result)["state"].tolist() == ["rejected", "done"]
+    assert by_job(result)["reason"]["0"] == NO_TYPE
+    assert "policy_counts" not in result.info
+
+
+@pytest.mark.parametrize("policy", [*INFORMED, "gavel"])
+def test_a_job_that_is_unknown_on_one_type_and_cannot_be_on_the_other_runs_on_the_one(policy: str) -> None:
+    """Gavel fills idle GPUs of any type that a job may use; so here it is told to leave them idle."""
+    points = {Point(model, 0, kind, 1, ANY_PLACEMENT): Measurement(1.0) for kind in ("V100", "T4")
+              for model in ("known", "own")}
+    believed = {point: rate for point, rate in points.items() if point.model == "known"}
+    believed[Point("own", 0, "V100", 1, ANY_PLACEMENT)] = Measurement(0.0)
+    result = believing(policy, points, believed, {"spare": "idle"} if policy == "gavel" else None)
+    assert by_job(result)["state"].tolist() == ["done", "done"]
+    assert ran(result)["0"][0] == "T4"
+    assert result.info["policy_counts"] == {UNKNOWN_SPEED: 1}
+
+
+@pytest.mark.parametrize("policy", [*INFORMED, "gavel"])
 def test_a_job_whose_speed_nobody_believes_anything_of_runs_and_is_counted(policy: str) -> None:
     """It was measured on another type only; it runs at its true speeds."""
     point = {Point("known", 0, kind, 1, ANY_PLACEMENT): Measurement(1.0) for kind in ("V100", "T4")}
     own = {Point("own", 0, kind, 1, ANY_PLACEMENT): Measurement(1.0) for kind in ("V100", "T4")}
     elsewhere = {Point("own", 0, "A100", 1, ANY_PLACEMENT): Measurement(1.0)}
-    truth = Performance(table=MeasuredTable({**point, **own}, "by hand", "refuse"))
-    trace = jobs([(0, 50, 1), (1, 20, 1)], model=["own", "known"], batch_size=[1, 1], user=["u", "v"])
-    result = simulate(trace, PAIR, make(policy), Modelled(trace, PAIR, truth, gpu_type("T4")), EngineConfig(),
-                      performance=Performance(table=MeasuredTable({**point, **elsewhere}, "by hand", "refuse")),
-                      estimate_s=trace.duration_s)
+    result = believing(policy, {**point, **own}, {**point, **elsewhere})
     assert by_job(result)["state"].tolist() == ["done", "done"]
-    assert result.info["policy_counts"]["jobs without a believed speed, taken as equally fast on all types"] == 1
+    assert result.info["policy_counts"] == {UNKNOWN_SPEED: 1}
+
+
+def believing(
+    policy: str, true: dict[Point, Measurement], believed: dict[Point, Measurement], how: dict[str, Any] | None = None
+) -> RunResult:
+    """Two jobs of models `own` and `known` on a V100 and a T4, at true rates, under a policy that believes others."""
+    truth, belief = (Performance(table=MeasuredTable(points, "by hand", "refuse")) for points in (true, believed))
+    trace = jobs([(0, 50, 1), (1, 20, 1)], model=["own", "known"], batch_size=[1, 1], user=["u", "v"])
+    return simulate(trace, PAIR, make(policy, how), Modelled(trace, PAIR, truth, gpu_type("T4")), EngineConfig(),
+                    performance=belief, estimate_s=trace.duration_s)
 
 
 @pytest.mark.parametrize("policy", PLANNED)
