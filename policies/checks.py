@@ -287,6 +287,8 @@ def cases() -> tuple[Case, ...]:
         Case("a long idle gap", one, _columns((0, 10, 4), (1e6, 10, 4))),
         Case("quotas of virtual clusters", two,
              _columns((0, 50, 2), (0, 50, 2), (0, 50, 2), (1, 10, 4), vc=["a", "a", "b", "b"]), quota),
+        Case("a quota that several jobs share, who come at different times", mixed,
+             _columns((0, 5000, 2), (0, 5000, 2), (100, 5000, 1), vc=["p"] * 3), {**BRISK, "quotas": {"p": 3}}),
         Case("guarantees of virtual clusters", two, _columns((0, 50, 4), (0, 50, 4), (1, 10, 4),
                                                              vc=["a", "a", "b"]), promise),
         Case("GPU types asked for", mixed,

@@ -61,6 +61,9 @@ class AlloX(Rounds, Informed):
         self.turn_away(view, decision)
         return decision
 
+    def able(self, view: View, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(super().able(view, rows) & (self.rates(view, rows) > 0))
+
     def allocation(self, view: View, rows: np.ndarray) -> np.ndarray:
         time_s = self._left_s.of(view, rows)
         place = self._kept(view, rows)

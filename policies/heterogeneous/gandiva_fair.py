@@ -59,6 +59,9 @@ class GandivaFair(Rounds, Informed):
         self.turn_away(view, lost)
         return lost if lost.reject else super().decide(view)  # asked again at this instant
 
+    def able(self, view: View, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(super().able(view, rows) & (self.rates(view, rows) > 0))
+
     def allocation(self, view: View, rows: np.ndarray) -> np.ndarray:
         have = view.scratch(view.running).type_milli() / 1000.0
         state = rows.tobytes() + have.tobytes()

@@ -128,6 +128,9 @@ class Gavel(GavelRounds):
             return Decision(reject=lost)  # before others' rests go to them; asked again at once
         return super().decide(view)
 
+    def able(self, view: View, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(super().able(view, rows) & (self._left_s.speeds(view, rows) > 0))
+
     def allocation(self, view: View, rows: np.ndarray) -> np.ndarray:
         there = np.maximum(view.scratch(view.running).type_milli(), 0) / 1000.0
         gpus = view.jobs.gpus[rows]

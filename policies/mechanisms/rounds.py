@@ -103,6 +103,13 @@ class Rounds(Placing):
         count as 0.
         """
 
+    def able(self, view: View, rows: np.ndarray) -> np.ndarray:
+        """Types on which each job may be given GPUs, deserved or idle ones: bool [rows, types]; those that it allows.
+
+        A policy that knows speeds leaves out those on which it believes that the job does not run.
+        """
+        return np.asarray(self._types[rows])
+
     def decide(self, view: View) -> Decision:
         now_s, decision = view.now_s, Decision()
         self._accounts.until(now_s)
@@ -263,6 +270,8 @@ class Rounds(Placing):
         if own is None or self._gpu_type[own[0]] != t:
             return None
         gang = self._gang_of(scratch, row)
+        if scratch.vc_left[gang.vc] < self._demand[row]:  # `take` does not ask: others of its tenant came first
+            return None
         return own if scratch.take(own, gang.gpu_milli, gang.vc) else None
 
     def _gang_of(self, scratch: Scratch, row: int) -> Gang:
@@ -273,7 +282,7 @@ class Rounds(Placing):
     def _pairs(self, view: View) -> Pairs:
         """Pairs of row and type, in the order in which they may win; those that deserve no time last, or not at all."""
         rows = np.sort(np.concatenate((view.queued, view.running)))
-        accounts, able = self._accounts, self._types[rows]
+        accounts, able = self._accounts, self.able(view, rows)
         # Where none fills GPUs, who comes would wait for shares beside idle ones.
         at_once = not view.running.size or (self.spare == "idle" and not accounts.waits)
         if accounts.due(view.now_s, rows, self.solve_every_s, at_once):

@@ -213,6 +213,13 @@ def test_a_job_that_no_type_is_believed_to_run_is_rejected() -> None:
     assert ended["reason"]["1"] == "no GPU type that it may use is believed to run it"
 
 
+def test_idle_gpus_on_which_a_job_is_believed_not_to_run_are_not_filled_with_it() -> None:
+    """Both jobs run on a T4 only, as is believed: the V100 stays idle."""
+    believed = {model: (0.0, 1.0) for model in ("a", "b")}
+    result = played(of((0, 40, "a"), (0, 40, "a")), believed=believed)
+    assert {kind for *_, kind in on(result)} == {"T4"}
+
+
 def test_a_job_without_a_rate_on_one_type_runs_on_the_other() -> None:
     assert [kind for *_, kind in on(played(of((0, 10, "t4-only"))))] == ["T4"]
 

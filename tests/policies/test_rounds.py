@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def fixed(shares: list[list[float]]) -> type[Rounds]:
     return Fixed
 
 
-def replay(trace: Trace, cluster: ClusterSpec, policy: Policy, **engine: float):
+def replay(trace: Trace, cluster: ClusterSpec, policy: Policy, **engine: Any):
     config = EngineConfig(**{"preemption_overhead_s": 0.0, **engine})
     return simulate(trace, cluster, policy, Recorded(trace, cluster), config)
 
@@ -126,6 +126,16 @@ def test_a_round_begins_at_once_where_nothing_runs() -> None:
     result = replay(jobs([(0, 3, 1), (1000, 3, 1)]), nodes(("V100", 1, 1)), policy)
     assert segments(result)["begin_s"].tolist() == [0, 1000]
     assert result.tables["decisions"]["now_s"].to_pylist() == [0, 3, 1000], "no alarm in the idle time"
+
+
+@pytest.mark.parametrize("spare", ["idle", "fill"])
+def test_who_runs_keeps_gpus_within_the_quota_only(spare: str) -> None:
+    """Of three GPUs of its tenant the newcomer takes two, on the other type: job 0 keeps none of its two."""
+    policy = fixed([[0.0, 0.5], [1.0, 0.0]])(round_s=10.0, spare=spare)
+    trace = jobs([(0, 30, 2), (5, 10, 2)], vc=["p", "p"], gpu_type=["T4", "V100"])
+    columns = segments(replay(trace, nodes(("V100", 1, 2), ("T4", 1, 2)), policy, quotas={"p": 3}))
+    found = columns[["job_id", "begin_s", "end_s"]].itertuples(index=False, name=None)
+    assert list(found) == [("0", 0, 10), ("1", 10, 20), ("0", 20, 40)]
 
 
 def test_shares_of_nothing_win_nothing() -> None:
