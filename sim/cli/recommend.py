@@ -210,14 +210,19 @@ def _answer(asked: Question, request: Request) -> tuple[dict[str, Any], list[dic
 
 
 def _proves(request: Request, methods: tuple[str, ...]) -> list[dict[str, str]]:
-    """What the methods prove, each with the first that does."""
+    """What the methods prove: by that which proves most, the first of equal ones."""
     from policies.recommend.methods import proves
 
-    said: dict[str, str] = {}
-    for name in methods:
-        if not request.measured and (text := proves(name, request)):
-            said.setdefault(text, name)
-    return [{"method": name, "text": text} for text, name in said.items()]
+    gaps = {} if request.measured else {name: proves(name, request) for name in methods}
+    known = {name: gap for name, gap in gaps.items() if gap is not None}
+    if not known:
+        return []
+    name = min(known, key=lambda name: known[name])
+    operators = len(request.performance.graph(request.model))
+    least = f"none takes {100 * known[name]:.2g} % less" if known[name] else "none takes less"
+    return [{"method": name, "text": f"of plans that cut {operators:,} operator{'s' * (operators != 1)} anywhere into "
+             "stages of one type, without sharing operators or recomputing, "
+             f"{least} than the best by (m - 1) x slowest + sum of stages"}]
 
 
 def _write(out: Path, answer: dict[str, Any], rows: list[dict[str, Any]]) -> None:

@@ -215,7 +215,7 @@ def test_a_job_that_no_type_is_believed_to_run_is_rejected() -> None:
 
 def test_idle_gpus_on_which_a_job_is_believed_not_to_run_are_not_filled_with_it() -> None:
     """Both jobs run on a T4 only, as is believed: the V100 stays idle."""
-    believed = {model: (0.0, 1.0) for model in ("a", "b")}
+    believed = dict.fromkeys(("a", "b"), (0.0, 1.0))
     result = played(of((0, 40, "a"), (0, 40, "a")), believed=believed)
     assert {kind for *_, kind in on(result)} == {"T4"}
 

@@ -117,9 +117,9 @@ def test_asynchronous_stages_sum_after_each_micro_batch():
 
 def test_what_is_proven_is_said():
     small, large = request("bert-large", 64, {"V100": 4, "T4": 4}), request("bert-large", 64, {"V100": 64, "T4": 64})
-    assert chain.serves(small) and chain.proves(small) == ""
-    assert next(iter(chain.propose(small))) and "197 operators" in chain.proves(small)
-    assert not chain.serves(large) and chain.proves(large) == ""
+    assert chain.serves(small) and chain.proves(small) is None
+    assert next(iter(chain.propose(small))) and chain.proves(small) <= chain.GAP
+    assert not chain.serves(large) and chain.proves(large) is None
 
 
 def test_unknown_prices_leave_the_periods(monkeypatch):
