@@ -13,8 +13,9 @@ from sim.api import Decision, View
 
 @dataclass
 class Recorded(Ordered):
-    """Each job starts at its recorded start, or as soon after it as its GPUs are free; with --work recorded it also
-    ends as in the log.
+    """Each job starts at its recorded start, or as soon after it as its GPUs are free.
+
+    With --work recorded it also ends as in the log.
 
     Key: submission + recorded wait (a wait that is unknown is 0: a job that was there when the log began starts then).
     A job that does not fit is skipped. No scheduler: it is told what happened, so that GPUs held over time can be
