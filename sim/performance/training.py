@@ -220,8 +220,8 @@ def train(
     parts = tuple(memory.total_gib / (part.gpu.memory_gib or math.nan) for part, memory in nearest)
     result = replace(result, memory_part=parts)
     if links.sites.zones and stages[0].sites:
-        value = calibration.value_bytes
-        usd = iteration_egress_usd(model, ways, spans, stages, batch_size, job.scale, value, links.sites)
+        usd = iteration_egress_usd(model, ways, spans, stages, job.devices, batch_size, job.scale,
+                                   calibration.value_bytes, links.sites)  # fmt: skip
         result = replace(result, egress_usd=usd)
     for s, (part, memory) in enumerate(nearest):
         helps = partial(job.helps, s=s, part=part, memory=memory)
