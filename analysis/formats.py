@@ -138,6 +138,11 @@ def value(number: float | None, unit: str = "") -> str:
     return cell(number)
 
 
+def without_price(gpu_h: float) -> str:
+    """What of an unknown cost has no known price: GPU-hours; where there are none, what is left is egress."""
+    return f"{value(gpu_h, 'GPU-h')} GPU-h unpriced" if gpu_h else "bytes that left a zone unpriced"
+
+
 def span(time_s: float | None) -> str:
     """A time in seconds, and in words beside it once it is a minute: 16,430.2 (4 h 34 min)."""
     words = "" if time_s is None or not MINUTE_S <= abs(time_s) < math.inf else f" ({human(time_s)})"

@@ -15,7 +15,7 @@ from rich.table import Table
 from analysis.compare.bill import Bill
 from analysis.compare.bootstrap import Interval
 from analysis.compare.verdict import decimals, verdict
-from analysis.formats import IN_FULL, NONE, formatted, markdown, one_line, span, value
+from analysis.formats import IN_FULL, NONE, formatted, markdown, one_line, span, value, without_price
 
 WIDE = 8
 """More policies than this stand below each other, not side by side."""
@@ -148,11 +148,11 @@ class Comparison:
     def _fronts(self) -> list[str]:
         return ["cannot be said" if pd.isna(on) else "yes" if on else "no" for on in self.table["on_front"]]
 
-    def _paid(self, cost: str, unpriced: str) -> list[str]:
-        """Costs in USD; of unknown ones what is known, and for how much there is no price."""
+    def _paid(self, cost: str, gpu_h: str) -> list[str]:
+        """Costs in USD; of unknown ones what is known, and for what there is no price."""
         known = cost.replace("_usd", "_known_usd")
-        return [f"≥ {value(least, 'USD')} ({value(hours, 'GPU-h')} GPU-h unpriced)" if pd.isna(v) else value(v, "USD")
-                for v, least, hours in self.table[[cost, known, unpriced]].itertuples(index=False)]
+        return [f"≥ {value(least, 'USD')} ({without_price(hours)})" if pd.isna(v) else value(v, "USD")
+                for v, least, hours in self.table[[cost, known, gpu_h]].itertuples(index=False)]
 
     def _ratios(self, name: str) -> tuple[list[str], list[str]]:
         """Ratios and their intervals, a policy each, to as many places as the interval is worth, but three."""
@@ -170,7 +170,7 @@ class Comparison:
         over = f"geometric mean over {self.repeated}, " if self.seeds > 1 else ""
         t, to = self.table, f"/ {self.table.index[0]} ({over}{100 * self.level:g} % interval)"
         cost = self.bill.column
-        unpriced = cost.replace("cost_usd", "unpriced_gpu_h")
+        gpu_h = cost.replace("cost_usd", "unpriced_gpu_h")
 
         def ratios(name: str) -> list[str]:
             return [ratio if ends == NONE else f"{ratio} ({ends})"
@@ -182,7 +182,7 @@ class Comparison:
                 f"JCT {to}": ratios("jct_mean_ratio"),
                 "JCT p99 (s)": t["jct_p99_s"],
                 "queueing mean (s)": t["queue_mean_s"],
-                "cost (USD)": self._paid(cost, unpriced) if t[cost].isna().any() else t[cost],
+                "cost (USD)": self._paid(cost, gpu_h) if t[cost].isna().any() else t[cost],
                 f"cost {to}": ratios("cost_ratio"),
                 "on the Pareto front": self._fronts(),
             },

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.compare.repetitions import repetitions
-from analysis.formats import MINUTE_S, UNKNOWN, human, value
+from analysis.formats import MINUTE_S, UNKNOWN, human, value, without_price
 from analysis.measuring_window import in_words
 from analysis.metrics.gputime import held_gpu_s, utilisation
 from analysis.metrics.measures import MEASURES
@@ -52,8 +52,8 @@ def at_least(known: float | None, unpriced_gpu_h: float = 0.0) -> str:
     """A cost of which a part has no known price; where nothing of it is known it is unknown, not 0."""
     if not known:
         return UNKNOWN
-    more = f'<span class="human">{value(unpriced_gpu_h, "GPU-h")} GPU-h unpriced</span>' if unpriced_gpu_h else ""
-    return f"≥ {value(known, 'USD')}{more}"
+    least = value(known, "USD")
+    return f'≥ {least}<span class="human">{without_price(unpriced_gpu_h)}</span>'
 
 
 def unpriced_gpu_h(run: Run) -> float:

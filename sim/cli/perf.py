@@ -21,6 +21,7 @@ from sim.cli.options import (
 from traces.errors import HetsimError
 
 if TYPE_CHECKING:
+    from sim.cluster.spec import Links
     from sim.performance import Performance
 
 
@@ -49,7 +50,7 @@ def perf(
     optimizer: OptimizerOption = "adam",
     overhead_gib: OverheadOption = 1.0,
     measured: Annotated[str | None, typer.Option(help="File of measured rates (docs/measured-tables.md).")] = None,
-    cluster: Annotated[str | None, typer.Option(help=f"Take the links of this cluster. {CLUSTER}")] = None,
+    cluster: Annotated[str | None, typer.Option(help=f"Take links and GPU prices of this cluster. {CLUSTER}")] = None,
     zones: Annotated[str | None, typer.Option(
         metavar="A,B,...", help="Zone of each stage, of those of the cluster's file.")] = None,
     node_gpus: Annotated[int, typer.Option(help="GPUs on a node.")] = 8,
@@ -100,12 +101,14 @@ def perf(
         raise HetsimError("nothing was asked", allowed="MODEL, --list, --config FILE or --calibrate FILE",
                           todo="For example: hetsim perf resnet50 --batch 256 --stage 4xV100")
     else:
+        from sim.cli.options import load_named_cluster
         from sim.cli.whatif import ask, parse_stage
         from sim.cluster.plan import Plan
 
+        spec = load_named_cluster(cluster) if cluster is not None else None
         performance, name = _performance(
-            model, calibration, measured, cluster, schedule, "both" if blocking_both else blocking, overlap, exchange,
-            optimizer, overhead_gib, beside,
+            model, calibration, measured, None if spec is None else spec.links, schedule,
+            "both" if blocking_both else blocking, overlap, exchange, optimizer, overhead_gib, beside,
         )  # fmt: skip
         if out is not None:
             _write_layers(performance, name, out)
@@ -117,7 +120,8 @@ def perf(
         if chunks > 1 and all(s.last_op < s.first_op for s in stages):
             stages = stages * chunks
         plan = Plan(tuple(stages), micro_batches, schedule=schedule, chunks=chunks, recompute=recompute, zero=zero)
-        answer = ask(performance, name, batch, plan, node_gpus=node_gpus, zones=zones.split(",") if zones else ())
+        answer = ask(performance, name, batch, plan, node_gpus=node_gpus, zones=zones.split(",") if zones else (),
+                     priced=spec)  # fmt: skip
         if json:
             i = answer.iteration
             row = answer.row() | {"source": i.source, "memory_gib": list(i.memory_gib), "tight": bool(i.tight(margin))}
@@ -149,11 +153,10 @@ def _finite(value: Any) -> Any:
 
 
 def _performance(
-    model: str, calibration: str, measured: str | None, cluster: str | None, schedule: str,
+    model: str, calibration: str, measured: str | None, links: Links | None, schedule: str,
     blocking: bool | str, overlap: bool, exchange: str, optimizer: str, overhead_gib: float, beside: files.Beside,
 ) -> tuple[Performance, str]:
     """The performance model asked for, and the name of the model in it."""
-    from sim.cli.options import load_named_cluster
     from sim.performance import Performance
     from sim.performance.calibration import for_graphs, named_calibration
     from sim.performance.tables import load_table
@@ -162,7 +165,6 @@ def _performance(
     if Path(model).suffix in files.SUFFIXES:
         graph = files.read(model, beside)
         graphs, model = {graph.name: graph}, graph.name
-    links = load_named_cluster(cluster).links if cluster is not None else None
     table = load_table(measured, "interpolate") if measured is not None else None
     fit = for_graphs(named_calibration(calibration), graphs.values())
     return Performance(links, table, schedule=schedule, calibration=fit, graphs=graphs, blocking=blocking,

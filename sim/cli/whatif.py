@@ -223,10 +223,12 @@ def on_full_nodes(
 
 def ask(
     performance: Performance, model: str, batch_size: int, plan: Plan, *, node_gpus: int = 8, zones: Sequence[str] = (),
+    priced: ClusterSpec | None = None,
 ) -> Answer:  # fmt: skip
     """Time, memory, use and cost of a plan whose GPUs lie on as few nodes of `node_gpus` as hold them.
 
-    `zones` is the zone of each stage, of those that the links know; its egress is in the cost.
+    `zones` is the zone of each stage, of those that the links know; its egress is in the cost. GPUs cost what they do
+    in the cluster `priced`, those of types that it lacks what the catalogue says.
 
     Stages without operators (first_op 0, last_op -1) are cut by `balanced`.
 
@@ -255,10 +257,25 @@ def ask(
     per_s = sum(gpu_type(part.gpu_type).matrix_tflops(performance.calibration.precision)[0] * part.gpus
                 for part in parts) * 1e12  # fmt: skip
     flops = float("nan") if measured else 3.0 * performance.graph(model).flops_fwd_total * batch_size
-    usd_per_h = sum(gpu_type(part.gpu_type).price_or_nan * part.gpus for part in parts)
+    usd_per_h = sum(_usd_per_gpu_h(part.gpu_type, zone, priced) * part.gpus
+                    for stage, zone in zip(plan.devices, zones or ("",) * len(plan.devices), strict=True)
+                    for part in stage.all_parts)  # fmt: skip
     plan = replace(plan, iteration_s=time_s, memory_gib=iteration.memory_gib)
     return Answer(model, batch_size, plan, iteration, batch_size * iteration.rate, flops / per_s / time_s,
                   1000 * (usd_per_h * time_s / 3600 + iteration.egress_usd))  # fmt: skip
+
+
+def _usd_per_gpu_h(name: str, zone: str, cluster: ClusterSpec | None) -> float:
+    """USD for a GPU-hour, NaN where it is unknown: the mean of the cluster's GPUs of the type, of those in the zone if
+    it has some there; of a type that the cluster lacks, or without one, the catalogue's.
+    """
+    t = None if cluster is None else cluster.type_index(name)
+    if cluster is None or t is None:
+        return gpu_type(name).price_or_nan
+    there = (cluster.node_type == t) & np.array([one == zone for one in cluster.node_zone or ("",) * cluster.num_nodes])
+    if not there.any():
+        return cluster.types[t].price_or_nan
+    return float(np.average(cluster.node_usd_per_gpu_h[there], weights=cluster.node_gpus[there]))
 
 
 def _check_zones(performance: Performance, plan: Plan, zones: Sequence[str]) -> None:

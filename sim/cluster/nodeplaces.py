@@ -40,10 +40,11 @@ def machines_of(groups: Sequence[Group], where: str, most_gpus: int) -> list[int
         first, types = groups[of[0]], [groups[i].type.lower() for i in of]
         for i in of[1:]:
             for key in _OF_A_MACHINE:
-                if getattr(groups[i], key) != getattr(first, key):
+                here, there = getattr(groups[i], key), getattr(first, key)
+                if here != there:
                     raise ClusterError(f"{key} of one machine is told twice", where=f"{where}, nodes.{i}.{key}",
-                                       got=getattr(groups[i], key), allowed=f"{getattr(first, key)}, as in the first "
-                                       f"[[nodes]] of machine {kind!r}")
+                                       got=_said(here, key), allowed=f"{_said(there, key)}, as in the first [[nodes]] "
+                                       f"of machine {kind!r}")
         if len(set(types)) < len(types) or len(of) < 2:
             raise ClusterError("a machine has several GPU types, each once", where=f"{where}, nodes.{of[-1]}.machine",
                                got=f"{kind}: {', '.join(groups[i].type for i in of)}",
@@ -58,6 +59,11 @@ def machines_of(groups: Sequence[Group], where: str, most_gpus: int) -> list[int
     begin = np.cumsum([0, *(group.count for group in groups)])
     return [int(begin[first_of.get(group.machine, i)]) + k
             for i, group in enumerate(groups) for k in range(group.count)]
+
+
+def _said(value: object, key: str) -> object:
+    """What a table says of a key, in words where it says nothing."""
+    return f"no {key}" if value in ("", None) else value
 
 
 def racks_of(groups: Sequence[Group]) -> np.ndarray:

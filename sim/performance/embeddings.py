@@ -39,7 +39,7 @@ the rest of the stage) go with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -66,18 +66,28 @@ def tied_sums_s(
     spans, stages : operators of each stage, and where it is; stage q is on the GPUs of stage q mod `devices`.
     """
     waits = [0.0] * len(spans)
+    for ring, sends in tied_rings(model, spans, stages, devices, value_bytes):
+        took = max(max(transfer_s(num_bytes, *ends, links) for ends in ((a, b), (b, a))) for a, b, num_bytes in sends)
+        for q in ring:
+            waits[q] += took
+    return waits
+
+
+def tied_rings(
+    model: OperatorGraph, spans: Sequence[tuple[int, int]], stages: Sequence[StageGpus], devices: int,
+    value_bytes: float,
+) -> Iterator[tuple[list[int], list[tuple[StageGpus, StageGpus, float]]]]:  # fmt: skip
+    """Of each tied table the stages that hold one, and what each sends to which: bytes of all its replicas together.
+
+    Parameters are those of `tied_sums_s`. A table that one stage has alone is not summed, and is left out.
+    """
     for users, params in model.tied:
         ring = sorted({q % devices for q in holders(users, spans)})
         if len(ring) < 2:
             continue
         num_bytes = 2 * (len(ring) - 1) / len(ring) * value_bytes * params
-        took = max(
-            max(transfer_s(num_bytes * max(a.replicas, b.replicas), *ends, links) for ends in ((a, b), (b, a)))
-            for a, b in ((stages[q], stages[after]) for q, after in zip(ring, ring[1:] + ring[:1], strict=True))
-        )
-        for q in ring:
-            waits[q] += took
-    return waits
+        ends = [(stages[q], stages[after]) for q, after in zip(ring, ring[1:] + ring[:1], strict=True)]
+        yield ring, [(a, b, num_bytes * max(a.replicas, b.replicas)) for a, b in ends]
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,6 +38,7 @@ class StageMemory:
     in_flight : micro-batches whose activations are kept (a fraction where chunks are interleaved).
     replicas, zero, recompute : as asked.
     repeated : whether each replica has tables or experts that they could divide (`sim.performance.embeddings`).
+    divided : part of its parameters that are of tables or experts that replicas divide: ZeRO cuts nothing of those.
     """
 
     weights_gib: float
@@ -52,6 +53,7 @@ class StageMemory:
     zero: int
     recompute: bool
     repeated: bool = False
+    divided: float = 0.0
 
     @property
     def total_gib(self) -> float:
@@ -197,6 +199,7 @@ def stage_memory(
         zero=zero,
         recompute=recompute,
         repeated=whole > 0,
+        divided=float(alone / params) if alone else 0.0,
     )
 
 
@@ -254,16 +257,19 @@ def does_not_fit(
     of = f" of {memory.in_flight:.3g} micro-batches in flight" if name == "activations" else ""
     return (
         f"stage {stage} does not fit: a {gpu_name} needs {need:.1f} GiB and has {available_gib:.1f} GiB; "
-        f"the largest part is {name}, {size:.1f} GiB{of}: try {_remedies(name, memory, helps)}"
+        f"the largest part is {name}, {size:.1f} GiB{of}: try {_remedies(name, memory, need - available_gib, helps)}"
     )
 
 
-def _remedies(part: str, memory: StageMemory, helps: Callable[[str], bool]) -> str:
+def _remedies(part: str, memory: StageMemory, lacking_gib: float, helps: Callable[[str], bool]) -> str:
     sharded = {"optimizer state": 1, "gradients": 2, "weights": 3}
     ways: list[str] = []
     if part in sharded:
-        ways += ["its tables or experts /sharded"] * memory.repeated
-        if memory.replicas > 1 and memory.zero < sharded[part]:
+        ways += ["its tables or experts /sharded"] * memory.repeated + ["more replicas"] * (memory.divided > 0)
+        # Of a part that is divided already ZeRO cuts the rest: worth naming where that is most of it, or enough.
+        size = memory.parts[part]
+        worth = (1 - memory.divided) * size >= min(size / 2, lacking_gib)
+        if memory.replicas > 1 and memory.zero < sharded[part] and worth:
             ways.append(f"ZeRO {sharded[part]}")
         ways += ["more stages", "tensor parallelism"]
     elif part != "context":

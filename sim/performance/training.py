@@ -220,8 +220,8 @@ def train(
     parts = tuple(memory.total_gib / (part.gpu.memory_gib or math.nan) for part, memory in nearest)
     result = replace(result, memory_part=parts)
     if links.sites.zones and stages[0].sites:
-        value = calibration.value_bytes
-        usd = iteration_egress_usd(model, ways, spans, stages, batch_size, job.scale, value, links.sites)
+        usd = iteration_egress_usd(model, ways, spans, stages, job.devices, batch_size, job.scale,
+                                   calibration.value_bytes, links.sites)  # fmt: skip
         result = replace(result, egress_usd=usd)
     for s, (part, memory) in enumerate(nearest):
         helps = partial(job.helps, s=s, part=part, memory=memory)
@@ -368,12 +368,14 @@ class _Job:
         how = self.how
         if remedy == "more stages":
             return any(first < last for first, last in self.spans[s :: self.devices])
+        if remedy == "more replicas":  # whole experts, one a replica, are not cut any further
+            return any(self.graph(part).shards[a : b + 1].max() > part.among for a, b in self.spans[s :: self.devices])
         if "/sharded" in remedy:
             return part.tensor == 1 and not self.stages[s].parts
-        if remedy == "tensor parallelism":
-            graph = self.graph(part)
-            profile = graph.profile
-            return bool(graph.split.any()) if profile is None else max(profile.degrees) > part.tensor
+        if remedy == "tensor parallelism":  # `check_sharded` refuses it together with a division
+            graph, profile = self.graph(part), self.graph(part).profile
+            able = bool(graph.split.any()) if profile is None else max(profile.degrees) > part.tensor
+            return able and not part.sharded
         tried = {
             "recompute": replace(how, recompute=True),
             "more micro-batches": replace(how, micro_batches=2 * how.micro_batches),

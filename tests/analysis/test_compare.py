@@ -76,6 +76,19 @@ def test_unknown_cost_is_empty_in_csv_and_said_in_text(pair):
     assert "≥ 0.00 (0.03056 GPU-h unpriced)" in c.formatted("markdown")
 
 
+def test_what_is_unknown_of_a_cost_is_named(pair):
+    """Of 110 s at 3.60 USD/h 0.11 are known; egress alone is unknown, then GPU time alone."""
+    for run in pair:
+        run.in_zones("a")
+    pair[1].segments[0]["egress_usd"] = pair[1].segments[0]["egress_usd_per_work"] = None
+    c = compare([run.load() for run in pair])
+    assert "≥ 0.11 (bytes that left a zone unpriced)" in c.formatted("markdown")
+    assert "≥ 0.11 (bytes that" in c.text and "GPU-h" not in c.text
+    pair[1].in_zones("a").nodes[0]["price_usd_per_gpu_h"] = None
+    text = compare([run.load() for run in pair]).formatted("markdown")
+    assert "GPU-h unpriced" in text and "zone unpriced" not in text
+
+
 def test_different_traces_are_refused_unless_meant(pair):
     pair[1].info["trace"]["hash"] = "h2"
     runs = [run.load() for run in pair]

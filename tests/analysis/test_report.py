@@ -164,6 +164,18 @@ def test_a_cost_of_which_nothing_is_known_is_unknown_and_not_zero(two):
     assert re.search(r"cost \(USD\)[\d.]+unknown", Seen(page(two)).text)
 
 
+def test_a_cost_that_lacks_only_egress_says_so_everywhere(run_files):
+    runs = []
+    for policy in ("fifo", "srtf"):
+        run = run_files(policy).node("V100", 1, 2.0).job("a", 0, 3600).segment("a", 0, 3600, [0]).in_zones("a")
+        run.info["policy"] = policy
+        run.segments[0] |= {"egress_usd": None, "egress_usd_per_work": None}
+        runs.append(run.load())
+    text = Seen(page(runs)).text
+    for row in ("cost", "cost of these jobs", "cost of the whole run"):
+        assert re.search(rf"{row} \(USD\)(≥ 2.00bytes that left a zone unpriced){{2}}", text), row
+
+
 def test_a_cost_that_is_known_in_part_is_at_least_that_everywhere(run_files):
     runs = []
     for policy in ("fifo", "srtf"):

@@ -29,6 +29,13 @@ def test_the_table_names_parts_memory_and_use(hetsim):
         assert word in said.out
 
 
+def test_the_cluster_s_own_prices_count(hetsim, tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text('[[nodes]]\ntype = "V100"\ncount = 1\ngpus = 8\nprice_usd_per_gpu_h = 0.5\n')
+    got = json.loads(hetsim("perf", "vgg16", "-s", "4xV100", "--cluster", file, "--json").out)
+    assert got["usd_per_1000_iterations"] == pytest.approx(1000 * 4 * 0.5 * got["iteration_s"] / 3600)
+
+
 def test_r3_03_perf_and_recommend_say_which_share_decides(hetsim):
     said = hetsim("perf", "gpt2-1.5b", "-b", 5, "-s", "4xA100-80")
     assert "5 samples / 4 replicas = 2, 1, 1, 1: one with 2 decides time and memory" in " ".join(said.out.split())

@@ -124,8 +124,9 @@ def test_machines_fail_as_a_whole_and_results_name_them(cluster, tmp_path):
 
 @pytest.mark.parametrize(("text", "words"), [
     (BOTH.replace("count = 2\ngpus = 2", "count = 3\ngpus = 2"), "count of one machine is told twice; got 3"),
-    (BOTH + 'zone = "b"\n', "zone of one machine is told twice; got 'b'"),
-    (BOTH + "network_gbits_per_s = 8\n", "network_gbits_per_s of one machine is told twice"),
+    (BOTH + 'zone = "b"\n', r"zone of one machine is told twice; got 'b'; allowed: no zone, as in the first \[\["),
+    (BOTH.replace("gpus = 4", 'gpus = 4\nzone = "a"'), "told twice; got 'no zone'; allowed: a, as in the first"),
+    (BOTH + "network_gbits_per_s = 8\n", "is told twice; got 8.0; allowed: no network_gbits_per_s, as in the first"),
     (BOTH.replace("T4", "v100"), "a machine has several GPU types, each once; got 'box: V100, v100'"),
     (NODES.format("V100", 1, 4) + BOX, "a machine has several GPU types"),
     (BOTH.replace("gpus = 4", "gpus = 1023"), "too many GPUs in a machine; got 1025"),

@@ -15,7 +15,7 @@ from sim.hardware.gputypes import gpu_type
 from sim.performance import Performance, PerformanceError
 from sim.performance.embeddings import exchange_s, exchanges, touched
 from sim.performance.gpu_links import inside, network_bytes_per_s
-from sim.performance.memory import stage_memory
+from sim.performance.memory import does_not_fit, stage_memory
 from sim.performance.operator_time import operator_times_s, update_time_s
 from sim.performance.running import graph_sums
 from sim.performance.stage_sites import gang_on
@@ -24,6 +24,10 @@ V100 = gpu_type("V100")
 TABLES = "dlrm(rows=195312500, width=128)"
 """25e9 values in 26 tables: 100 GB in single precision."""
 EXPERTS = "llama(layers=2, hidden=512, heads=8, inner=1024, experts=8, chosen=2, tokens=128)"
+FAT = "llama(layers=48, hidden=1024, heads=8, inner=8192, experts=8, chosen=2, tokens=128)"
+"""Of 1e10 parameters nearly all are of experts."""
+THIN = "llama(layers=32, hidden=4096, heads=32, inner=512, experts=8, chosen=2, tokens=128)"
+"""Most are of attention."""
 SINGLE = Performance(calibration="scripts", optimizer="sgd")
 MIXED = Performance()
 DLRM, MOE = MIXED.graph(TABLES), MIXED.graph(EXPERTS)
@@ -52,6 +56,29 @@ def test_a_hundred_gigabytes_on_eight_gpus_of_sixteen():
     assert not whole.fits and "/sharded" in whole.reason and divided.fits
     assert whole.memory_gib[0] - divided.memory_gib[0] == pytest.approx(7 / 8 * 100e9 / 2**30, rel=1e-9)
     assert 11.6 < divided.memory_gib[0] < 16
+
+
+@pytest.mark.parametrize(("model", "gpus", "optimizer", "words"), [
+    # Of 25e9 values in tables ZeRO cuts none: 16 of their GPUs are enough.
+    (TABLES, 4, "sgd", "try more replicas or more stages"),
+    # Two experts on each of four; on eight one each, which no more replicas cut, and of ZeRO the rest is not enough.
+    (FAT, 4, "adam", "try more replicas or more stages"),
+    (FAT, 8, "adam", "try more stages"),
+    # Where most is not divided, ZeRO is of use.
+    (THIN, 8, "adam", "try ZeRO 1 or more stages"),
+])
+def test_advice_for_a_divided_stage_is_what_cuts_what_is_divided(model, gpus, optimizer, words):
+    got = train(model, 4096, one_stage(model, gpus), 64, Performance(optimizer=optimizer), recompute=True)
+    assert "largest part is optimizer state" in got.reason and got.reason.endswith(words)
+
+
+def test_zero_is_advised_where_it_is_enough():
+    """A part of 10 GiB of which 6 are divided: ZeRO 1 cuts up to 4 of them, which 3 GiB too many are worth."""
+    memory = stage_memory(DLRM.sharded(8), [(0, LAST)], 1.0, 1, replicas=8)
+    memory = replace(memory, optimizer_gib=10.0, weights_gib=0.0, gradients_gib=0.0, divided=0.6)
+    few, many = (does_not_fit(0, "V100", memory, memory.total_gib - lacking) for lacking in (3.0, 5.0))
+    assert few.endswith("try more replicas, ZeRO 1, more stages or tensor parallelism")
+    assert many.endswith("try more replicas, more stages or tensor parallelism")
 
 
 @given(st.sampled_from([DLRM, MOE]), st.data(), st.integers(1, 12), st.sampled_from([0, 1, 2, 3]), st.booleans())

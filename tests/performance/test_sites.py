@@ -26,6 +26,8 @@ from traces.errors import HetsimError
 V100, T4 = gpu_type("V100"), gpu_type("T4")
 ZONES = (ZoneLink("a", "b", 1.0, 0.03, 0.02), ZoneLink("b", "c", 0.5, 0.05, 0.08), ZoneLink("c", "a", 2.0, 0.01, 0.01))
 LINKS = Links(10.0, 5.0, network_latency_s=1e-5, sites=Sites(zones=ZONES))
+TABLE_BYTES = 2 * 50257 * 1600
+"""Of GPT-2 1.5B's tied table, words x width, in half precision."""
 NODES = '[[nodes]]\ntype = "{}"\ncount = {}\ngpus = {}\n'
 A, B = (f'zone = "{zone}"\n' for zone in "ab")
 BETWEEN = '[[links.zones]]\nbetween = ["a", "b"]\ngbits_per_s = 8\nlatency_s = 0.03\negress_usd_per_gb = 0.02\n'
@@ -105,15 +107,51 @@ def across(stages, zones, batch=8, micro=4, model="gpt2-1.5b", links=LINKS):
 
 
 def test_egress_of_a_pipeline_is_what_crosses_there_and_back():
-    """Activations and their gradients of all samples, 0.02 USD a GB; none where both stages are in one zone."""
+    """Activations and their gradients of all samples, 0.02 USD a GB, and the table of words and logits, 50,257 x 1,600
+    values of 2 bytes; none where both stages are in one zone."""
     answer, graph = across(("1xA100-80@0-99", "1xA100-80@100-387"), ("a", "b"))
-    crosses = 2 * 8 * float(graph.cut_bytes[99])
+    crosses = 2 * 8 * float(graph.cut_bytes[99]) + 2 * TABLE_BYTES
     assert answer.iteration.egress_usd == pytest.approx(crosses / 1e9 * 0.02)
     rent = 2 * gpu_type("A100-80").price_usd_per_h * answer.iteration.iteration_s / 3600
     assert answer.usd_per_1000_iterations == pytest.approx(1000 * (rent + answer.iteration.egress_usd))
     alone, _ = across(("1xA100-80@0-99", "1xA100-80@100-387"), ("a", "a"))
     assert alone.iteration.egress_usd == 0
     assert alone.iteration.iteration_s < answer.iteration.iteration_s
+
+
+def test_egress_has_the_tied_table_of_each_replica_there_and_back():
+    """Eight replicas sum 160.8 MB each with their peers, whatever the batch; nothing of it where nothing is tied."""
+    stages = ("8xA100-80@0-259", "8xV100@260-387")
+    graph = Performance(LINKS).graph("gpt2-1.5b")
+    for batch in (64, 128):
+        crosses = 2 * batch * float(graph.cut_bytes[259]) + 8 * 2 * TABLE_BYTES
+        answer, _ = across(stages, ("a", "b"), batch, 8)
+        assert answer.iteration.egress_usd == pytest.approx(crosses / 1e9 * 0.02)
+    # Four replicas there, two here: the four tables of the larger side go both ways.
+    answer, _ = across(("4xA100-80@0-259", "2xV100@260-387"), ("a", "b"), 64, 8)
+    crosses = 2 * 64 * float(graph.cut_bytes[259]) + 4 * 2 * TABLE_BYTES
+    assert answer.iteration.egress_usd == pytest.approx(crosses / 1e9 * 0.02)
+    # The table is at the ends: what lies between them sends nothing of it, and two ends in one zone neither.
+    answer, graph = across(("1xV100@0-99", "1xV100@100-199", "1xV100@200-387"), ("a", "b", "a"))
+    crosses = 2 * 8 * float(graph.cut_bytes[99] + graph.cut_bytes[199])
+    assert answer.iteration.egress_usd == pytest.approx(crosses / 1e9 * 0.02)
+    # Two chunks on each of two GPUs: the first and the last chunk hold a table.
+    plan = Plan(tuple(parse_stage(f"1xA100-80@{span}") for span in ("0-99", "100-199", "200-299", "300-387")), 4,
+                schedule="interleaved", chunks=2)  # fmt: skip
+    answer = ask(Performance(LINKS), "gpt2-1.5b", 8, plan, node_gpus=1, zones=("a", "b"))
+    crosses = 2 * 8 * float(sum(graph.cut_bytes[op] for op in (99, 199, 299))) + 2 * TABLE_BYTES
+    assert answer.iteration.egress_usd == pytest.approx(crosses / 1e9 * 0.02)
+
+
+def test_three_zones_with_a_table_each_pay_for_the_ring_that_joins_them():
+    """transformer-big: of three stages with a user each sends 4/3 of 37,000 x 1,024 values: 0.02 + 0.08 + 0.01."""
+    graph = Performance(LINKS).graph("transformer-big")
+    _, second, third = graph.tied[0][0]
+    spans = (f"0-{second - 1}", f"{second}-{third - 1}", f"{third}-{len(graph) - 1}")
+    answer, _ = across([f"1xA100-80@{span}" for span in spans], ("a", "b", "c"), model="transformer-big")
+    there_and_back = 2 * 8 * (float(graph.cut_bytes[second - 1]) * 0.02 + float(graph.cut_bytes[third - 1]) * 0.08)
+    ring = 4 / 3 * 2 * 37000 * 1024 * (0.02 + 0.08 + 0.01)
+    assert answer.iteration.egress_usd == pytest.approx((there_and_back + ring) / 1e9)
 
 
 def test_egress_of_a_ring_leaves_each_zone_once():

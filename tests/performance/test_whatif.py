@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from sim.api import Part, Plan, Stage
 from sim.cli.whatif import ask, balanced, parse_stage, written
+from sim.cluster.clusterfiles import load_cluster
 from sim.hardware.gputypes import HardwareError, gpu_type
 from sim.performance import Performance, PerformanceError
 from sim.performance.zoo import zoo_graph
@@ -93,6 +95,42 @@ def test_use_and_cost_follow_from_the_iteration():
     assert got.mfu == pytest.approx(flops / (got.iteration.iteration_s * 4 * v100.peak_tflops * 1e12))
     assert got.usd_per_1000_iterations == pytest.approx(4 * v100.price_usd_per_h / 3.6 * got.iteration.iteration_s)
     assert 0.05 < got.mfu < v100.compute_efficiency
+
+
+PRICED = """
+prices_usd_per_gpu_h = {T4 = 5, K80 = "unknown"}
+nodes = [
+    {type = "V100", count = 1, gpus = 8, zone = "a", price_usd_per_gpu_h = 1},
+    {type = "V100", count = 1, gpus = 8, zone = "b", price_usd_per_node_h = 16},
+    {type = "V100", count = 1, gpus = 4, zone = "b", price_usd_per_gpu_h = 5},
+    {type = "T4", count = 1, gpus = 8, zone = "b"},
+    {type = "K80", count = 1, gpus = 8, zone = "b"},
+    {type = "P100", count = 1, gpus = 8, zone = "b"},
+]
+links.zones = [{between = ["a", "b"], gbits_per_s = 8, latency_s = 0.03, egress_usd_per_gb = 0}]
+"""
+
+
+@pytest.mark.parametrize(("stages", "zones", "usd_per_h"), [
+    ("2xV100", "", 2 * (8 * 1 + 8 * 2 + 4 * 5) / 20),
+    ("2xV100", "a", 2 * 1),
+    ("2xV100", "b", 2 * (8 * 2 + 4 * 5) / 12),
+    ("2xV100 1xT4", "a b", 2 * 1 + 5),
+    # No T4 is there: as the type costs anywhere.
+    ("2xV100 1xT4", "b a", 2 * 3 + 5),
+    ("1xV100:0.5+1xT4:0.5", "a", 1 + 5),
+    ("1xK80", "", math.nan),
+    # Of a type that the file says no price of, and of one that it has not: the catalogue's.
+    ("1xP100", "", gpu_type("P100").price_usd_per_h),
+    ("1xA100", "", gpu_type("A100").price_usd_per_h),
+])
+def test_gpus_cost_what_the_cluster_file_says(tmp_path, stages, zones, usd_per_h):
+    (tmp_path / "c.toml").write_text(PRICED)
+    cluster = load_cluster(str(tmp_path / "c.toml"))
+    plan = Plan(tuple(map(parse_stage, stages.split())), 1)
+    answer = ask(Performance(cluster.links), "resnet50", 32, plan, zones=zones.split(), priced=cluster)
+    usd = 1000 * usd_per_h * answer.iteration.iteration_s / 3600
+    assert answer.usd_per_1000_iterations == pytest.approx(usd, nan_ok=True)
 
 
 def test_gpus_of_a_type_fill_node_after_node():
