@@ -24,8 +24,8 @@ class TimeLeft:
         time   unknown: the mean of those known, in s on each job's fastest type, of the jobs that wait or run now
 
     The mean is of no job that has not come yet, and says of a job neither that it is brief nor that all others go
-    first; equal jobs of which nothing is known stay equal. Speeds are asked for when a job is first met: a trace may be
-    long, and they do not change within a run.
+    first; equal jobs of which nothing is known stay equal. Speeds are asked for when a job is first met, since a trace
+    may be long, and once more when it has been profiled: else they do not change within a run.
 
     Parameters
     ----------
@@ -40,7 +40,8 @@ class TimeLeft:
     def __init__(self, view: View, least_s: float = LEAST_S, aware: bool = True) -> None:
         jobs, types = len(view.jobs), len(view.cluster.types)
         self._least_s, self._aware = least_s, aware
-        self._speed, self._asked = np.zeros((jobs, types)), np.zeros(jobs, dtype=bool)
+        self._speed = np.zeros((jobs, types))
+        self._asked = np.zeros(jobs, dtype=np.int8)  # 1: before its speed was known; 2: since then
         self._nowhere, self._timeless = np.zeros(jobs, dtype=bool), np.zeros(jobs, dtype=bool)
         self.unknown = np.zeros(jobs, dtype=bool)
 
@@ -51,8 +52,10 @@ class TimeLeft:
 
     def speeds(self, view: View, rows: np.ndarray) -> np.ndarray:
         """Believed work a second of each whole gang on each type: float64 [rows, types]."""
-        new = rows[~self._asked[rows]]
+        when = 1 + view.speed_known(rows)
+        new = rows[self._asked[rows] < when]
         if new.size:
+            when = when[self._asked[rows] < when]
             types, slots = self._speed.shape[1], view.jobs.num_gpus[new]
             found = np.column_stack([view.throughput(new, t, slots) for t in range(types)])
             allowed = view.jobs.types[new, None] >> np.arange(types, dtype=np.uint64) & np.uint64(1) == 1
@@ -61,7 +64,7 @@ class TimeLeft:
             runs[unknown] = open_[unknown]
             ones = unknown if self._aware else np.ones_like(unknown)
             self._speed[new] = np.where(runs, np.where(ones[:, None], 1.0, found), 0.0)
-            self.unknown[new], self._nowhere[new], self._asked[new] = unknown, ~runs.any(axis=1), True
+            self.unknown[new], self._nowhere[new], self._asked[new] = unknown, ~runs.any(axis=1), when
         return np.asarray(self._speed[rows])
 
     def lost(self, view: View) -> list[tuple[int, str]]:

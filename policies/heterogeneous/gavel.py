@@ -136,7 +136,7 @@ class Gavel(GavelRounds):
         gpus = view.jobs.gpus[rows]
         speed = np.where(gpus[:, None] <= there, self._speeds(view, rows), 0.0)
         timeless = self.objective not in BY_RUN_TIMES
-        asked = rows.tobytes() + there.tobytes()
+        asked = rows.tobytes() + there.tobytes() + speed.tobytes()
         if timeless and self._kept is not None and self._kept[0] == asked:
             return self._kept[1]
         try:

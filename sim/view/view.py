@@ -251,6 +251,12 @@ class View:
             return rates
         return self.profiling.believed(rows, self.now_s, rates, self._prior(rows, gpus))
 
+    def speed_known(self, rows: np.ndarray) -> np.ndarray:
+        """Whether what is believed of each job's speed will stay as it is: False until it is profiled. bool [rows]."""
+        if self.profiling is None:
+            return np.ones(len(rows), dtype=bool)
+        return np.asarray(self.profiling.known_s[rows] <= self.now_s)
+
     def throughput_of_plan(self, row: int, plan: Plan) -> float:
         """The same of one job by a plan."""
         rate = self._rates().of_plan(row, plan)

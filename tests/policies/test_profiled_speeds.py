@@ -19,6 +19,7 @@ from analysis.run import Run
 from policies.checks import check_policy
 from policies.estimate.completed import completed, completed_errors, log_rates, mean_error
 from policies.estimate.speeds import believed_speeds, mean_errors, profile
+from policies.estimate.time_left import TimeLeft
 from sim.api import Decision, Placement, Policy, View
 from sim.cli.schedulers import replay
 from sim.engine.simulate import RunResult, simulate
@@ -183,6 +184,25 @@ def test_until_it_is_known_a_job_is_as_fast_on_each_type_as_on_its_reference() -
     run(policy := StopAndGo())
     assert policy.seen[0.0] == policy.seen[10.0] == policy.seen[41.0] == [3.0, 6.0, 3.0, 6.0]
     assert policy.seen[42.0] == [3.0, 6.0, 1.0, 2.0]
+
+
+@dataclass
+class Hearing(StopAndGo):
+    """The same; it keeps what it believes by type."""
+
+    heard: dict[float, list[float]] = field(default_factory=dict)
+
+    def prepare(self, view: View) -> None:
+        self._left_s = TimeLeft(view)
+
+    def decide(self, view: View) -> Decision:
+        self.heard[view.now_s] = self._left_s.speeds(view, np.array([0]))[0].tolist()
+        return super().decide(view)
+
+
+def test_beliefs_that_are_kept_hear_what_was_measured() -> None:
+    run(policy := Hearing())
+    assert policy.heard[41.0] == [3.0, 3.0] and policy.heard[42.0] == [3.0, 1.0]
 
 
 @pytest.mark.parametrize("wrong", [29.0, 31.0])
