@@ -53,8 +53,16 @@ class Hare(Planned):
         self._rates: dict[tuple[int, int], list[float]] = {}
 
     def decide(self, view: View) -> Decision:
-        if not self.switches:
-            return super().decide(view)
+        decision = self._anew(view) if self.switches else super().decide(view)
+        if not (view.running.size or decision.start):  # all of each quota is free
+            turned = {row for row, _ in decision.reject}
+            wide = view.queued[self._demand[view.queued] > view.vc_left[view.jobs.vc[view.queued]]]
+            decision.reject += [(row, "the gang is larger than the quota of its virtual cluster")
+                                for row in wide.tolist() if row not in turned]
+        return decision
+
+    def _anew(self, view: View) -> Decision:
+        """Who has GPUs from now on, running jobs planned anew, too."""
         rows, scratch = np.sort(np.concatenate((view.queued, view.running))), view.scratch(view.running)
         machines = Machines([[0.0] * (milli // WHOLE) for milli in scratch.type_milli().tolist()])
         able, time_s = self._able(view, scratch, rows, machines)
@@ -84,7 +92,8 @@ class Hare(Planned):
         return own.size == entry.slots and int(view.cluster.gpu_type[own[0]]) == entry.on
 
     def _take(self, view: View, scratch: Scratch, entry: Entry) -> bool:
-        return scratch.take(view.gpus_of(entry.row), int(view.jobs.gpu_milli[entry.row]), int(view.jobs.vc[entry.row]))
+        milli, vc = int(view.jobs.gpu_milli[entry.row]), int(view.jobs.vc[entry.row])
+        return scratch.take(view.gpus_of(entry.row), milli, vc, within_quota=True)
 
     def plan(self, view: View, rows: np.ndarray, time_s: np.ndarray, machines: Machines) -> Iterator[Entry]:
         order = self._order(view, rows, time_s, machines)

@@ -188,7 +188,9 @@ class Sia(Placing):
             row, gang = int(rows[i]), scratch.gang(int(rows[i]))
             if row in target:
                 continue
-            if held[i] >= 0 and scratch.take(own := view.gpus_of(row), gang.gpu_milli, gang.vc):
+            if held[i] >= 0 and scratch.take(
+                own := view.gpus_of(row), gang.gpu_milli, gang.vc, within_quota=True
+            ):
                 target[row] = Placement(own)
                 continue
             for c in np.argsort(-speed[i], kind="stable").tolist():

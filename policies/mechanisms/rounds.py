@@ -270,9 +270,8 @@ class Rounds(Placing):
         if own is None or self._gpu_type[own[0]] != t:
             return None
         gang = self._gang_of(scratch, row)
-        if scratch.vc_left[gang.vc] < self._demand[row]:  # `take` does not ask: others of its tenant came first
-            return None
-        return own if scratch.take(own, gang.gpu_milli, gang.vc) else None
+        # Others of its tenant may have come first.
+        return own if scratch.take(own, gang.gpu_milli, gang.vc, within_quota=True) else None
 
     def _gang_of(self, scratch: Scratch, row: int) -> Gang:
         if row not in self._gang:

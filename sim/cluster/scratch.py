@@ -105,11 +105,15 @@ class Scratch:
         weights = np.bincount(node_type[gpu_node], weights=np.maximum(self.milli, 0), minlength=self.type_idle.size)
         return weights.astype(np.int64)
 
-    def take(self, gpus: np.ndarray, milli: int = WHOLE, vc: int | None = None) -> bool:
-        """Take `milli` of each GPU listed (int32; listed twice, taken twice), whatever the quota says.
+    def take(
+        self, gpus: np.ndarray, milli: int = WHOLE, vc: int | None = None, *, within_quota: bool = False
+    ) -> bool:
+        """Take `milli` of each GPU listed (int32; listed twice, taken twice), whatever the quota says, unless asked to.
 
-        Returns False, and takes nothing, where one of them lacks it or does not exist.
+        Returns False, and takes nothing, where one of them lacks it or does not exist, or the quota is used up.
         """
+        if within_quota and vc is not None and gpus.size * milli > self.vc_left[vc]:
+            return False
         if take(gpus, milli, self.state, self._shape) >= 0:
             return False
         self._charge(vc, gpus.size * milli)

@@ -24,6 +24,10 @@ SCHEDULERS = tuple(n for n in names() if not (find(n).needs_performance or find(
 PLANNERS = tuple(n for n in names() if find(n).needs_performance)
 
 
+SLOW = ("allox", "hare", "hydra", "sia")
+"""They solve a program at each decision or round: of the thousand they have the first 150."""
+
+
 @pytest.fixture(scope="module")
 def philly(oracle_dir: Path) -> Trace:
     """A thousand jobs recorded in Microsoft's cluster, submitted within days."""
@@ -37,14 +41,15 @@ def philly(oracle_dir: Path) -> Trace:
 @pytest.mark.parametrize("placement", RULES)
 @pytest.mark.parametrize("policy", SCHEDULERS)
 def test_a_recorded_thousand_under_each_policy(policy: str, placement: str, philly: Trace, tmp_path: Path) -> None:
-    result = run(philly, nodes(("V100", 8, 8)), policy, {"placement": placement}, preemption_overhead_s=30.0)
+    trace = philly.select(slice(0, 150 if policy in SLOW else None))
+    result = run(trace, nodes(("V100", 8, 8)), policy, {"placement": placement}, preemption_overhead_s=30.0)
     result.write(tmp_path / "run")
     loaded = load_run(tmp_path / "run")
     report = audit(loaded)
     assert report.ok, report.text
     assert set(loaded.jobs["state"]) == {"done"}
     worked = loaded.segments["work_done"] * loaded.segments["gpus"].map(sum)
-    assert worked.sum() == pytest.approx((philly.duration_s * philly.num_gpus).sum(), rel=1e-9)
+    assert worked.sum() == pytest.approx((trace.duration_s * trace.num_gpus).sum(), rel=1e-9)
 
 
 @pytest.mark.parametrize("policy", [*PLANNERS, "fifo-skip", "srsf"])

@@ -249,9 +249,7 @@ def test_p29_one_file_runs_under_every_policy(tmp_path: Path) -> None:
     for policy in (name for name in names() if not find(name).needs_starts):
         trace = load_trace(path)
         truth = Modelled(trace, cluster, performance, gpu_type("V100"))
-        needs_models = find(policy).needs_performance
-        result = simulate(trace, cluster, make(policy), truth, EngineConfig(),
-                          performance=performance if needs_models else None,
+        result = simulate(trace, cluster, make(policy), truth, EngineConfig(), performance=performance,
                           estimate_s=truth.work_total / truth.reference_rate)
         done[policy] = int((result.tables["jobs"].to_pandas()["state"] == "done").sum())
     assert set(done.values()) == {8}, done
