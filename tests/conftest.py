@@ -124,3 +124,13 @@ def data_dir() -> Path:
 def oracle_dir(data_dir: Path) -> Path:
     """Folder of other simulators' results, beside the data; skips where absent."""
     return _folder(data_dir.parent / "oracles", "oracle results")
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A function that reads a cluster from the text of its file."""
+    def load(text):
+        (tmp_path / "c.toml").write_text(text)
+        return import_module("sim.cluster.clusterfiles").load_cluster(str(tmp_path / "c.toml"))
+
+    return load

@@ -13,7 +13,6 @@ from policies.recommend.request.fleet import Fleet
 from policies.recommend.request.request import Request, Space
 from policies.recommend.searching.bounds import lower_bound
 from policies.recommend.searching.gather import gather
-from sim.cluster.clusterfiles import load_cluster
 from sim.cluster.plan import Part, Plan, Stage
 from sim.cluster.sites import Adapter, Sites
 from sim.cluster.spec import Links
@@ -33,15 +32,6 @@ PCIE = 16e9 * 0.75, 5e-6
 NODES = '[[nodes]]\ntype = "{}"\ncount = {}\ngpus = {}\n'
 BOX = 'machine = "box"\n'
 BOTH = NODES.format("V100", 2, 4) + BOX + NODES.format("T4", 2, 2) + BOX
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    def load(text):
-        (tmp_path / "c.toml").write_text(text)
-        return load_cluster(str(tmp_path / "c.toml"))
-
-    return load
 
 
 def at(spec, plan, *gpus):

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.cli.whatif import ask, parse_stage
-from sim.cluster.clusterfiles import load_cluster
 from sim.cluster.plan import Plan
 from sim.cluster.sites import Adapter, Site, SiteError, Sites, ZoneLink, ring_egress_usd
 from sim.cluster.spec import ClusterSpec, Links
@@ -31,15 +30,6 @@ TABLE_BYTES = 2 * 50257 * 1600
 NODES = '[[nodes]]\ntype = "{}"\ncount = {}\ngpus = {}\n'
 A, B = (f'zone = "{zone}"\n' for zone in "ab")
 BETWEEN = '[[links.zones]]\nbetween = ["a", "b"]\ngbits_per_s = 8\nlatency_s = 0.03\negress_usd_per_gb = 0.02\n'
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    def load(text):
-        (tmp_path / "c.toml").write_text(text)
-        return load_cluster(str(tmp_path / "c.toml"))
-
-    return load
 
 
 def stage(*zones, rates=(10.0, 5.0)):
