@@ -58,6 +58,24 @@ def sweep(
         best[i] = min(best[i], value)
 
 
+@part
+def places_of(limits: np.ndarray) -> np.ndarray:
+    """What one GPU of each kind adds to the number of a vector within `limits`; the last kind is the lowest digit."""
+    place = np.ones(len(limits), dtype=np.int64)
+    for k in range(len(limits) - 2, -1, -1):
+        place[k] = place[k + 1] * (limits[k + 1] + 1)
+    return place
+
+
+@part
+def gpus_in(v: int, place: np.ndarray, limits: np.ndarray) -> int:
+    """GPUs of the vector of this number, all kinds together."""
+    total = 0
+    for k in range(len(limits)):
+        total += v // place[k] % (limits[k] + 1)
+    return total
+
+
 @jit
 def stage_behind(
     period: np.ndarray, border: np.ndarray, layer: int, empty: bool, v: int, group: int, behind: np.ndarray
@@ -100,18 +118,14 @@ def fleet_periods(
         limits + 1, the last kind the lowest digit; inf: impossible.
     """
     options, n = time.shape[0], time.shape[1] - 1
-    layers, groups, kinds = reach.shape[0], border.shape[1], len(limits)
-    place = np.ones(kinds, dtype=np.int64)
-    for k in range(kinds - 2, -1, -1):
-        place[k] = place[k + 1] * (limits[k + 1] + 1)
+    layers, groups = reach.shape[0], border.shape[1]
+    place = places_of(limits)
     vectors = place[0] * (limits[0] + 1)
     period = np.full((layers, groups, vectors, n + 1), np.inf)
     behind = np.empty(n + 1)
     window = np.empty(n + 1, dtype=np.int64)
     for v in range(vectors):
-        total = 0
-        for k in range(kinds):
-            total += v // place[k] % (limits[k] + 1)
+        total = gpus_in(v, place, limits)
         for layer in range(layers):
             for g in range(groups):
                 if not stage_behind(period, border, layer, v == 0, v, g, behind):
@@ -228,10 +242,8 @@ def fleet_sums(
     pick : int32 [F, G, V, n + 1], option x (n + 1) + end of its first stage; -1: there is none.
     """
     options, n = time.shape[0], time.shape[1] - 1
-    layers, groups, kinds = reach.shape[0], border.shape[1], len(limits)
-    place = np.ones(kinds, dtype=np.int64)
-    for k in range(kinds - 2, -1, -1):
-        place[k] = place[k + 1] * (limits[k + 1] + 1)
+    layers, groups = reach.shape[0], border.shape[1]
+    place = places_of(limits)
     vectors = place[0] * (limits[0] + 1)
     least = np.full((layers, groups, vectors, n + 1), np.inf)
     slowest = np.full((layers, groups, vectors, n + 1), np.inf)
@@ -239,9 +251,7 @@ def fleet_sums(
     rest, slow = np.empty(n + 1), np.empty(n + 1)
     window = np.empty(n + 1, dtype=np.int64)
     for v in range(vectors):
-        total = 0
-        for k in range(kinds):
-            total += v // place[k] % (limits[k] + 1)
+        total = gpus_in(v, place, limits)
         for layer in range(layers):
             for g in range(groups):
                 if not sums_behind(least, slowest, border, bound, layer, v == 0, v, g, rest, slow):
@@ -268,9 +278,7 @@ def stages_of(
     There must be one.
     """
     layers, groups, _, n = least.shape
-    place = np.ones(len(limits), dtype=np.int64)
-    for k in range(len(limits) - 2, -1, -1):
-        place[k] = place[k + 1] * (limits[k + 1] + 1)
+    place = places_of(limits)
     layer, g, low = 0, 0, np.inf
     for f in range(layers):
         for b in range(groups):
