@@ -58,7 +58,7 @@ class TimeLeft:
             when = when[self._asked[rows] < when]
             types, slots = self._speed.shape[1], view.jobs.num_gpus[new]
             found = np.column_stack([view.throughput(new, t, slots) for t in range(types)])
-            allowed = view.jobs.types[new, None] >> np.arange(types, dtype=np.uint64) & np.uint64(1) == 1
+            allowed = view.jobs.may_use(types, new)
             open_, runs = allowed & np.isnan(found), allowed & (found > 0)
             unknown = open_.any(axis=1) & ~runs.any(axis=1)
             runs[unknown] = open_[unknown]

@@ -9,10 +9,8 @@ import numpy as np
 
 from policies.matching.positions import matched, turns
 from policies.mechanisms import Informed, Rounds, rounds_param
+from policies.mechanisms.planned import WHOLE
 from sim.api import Decision, Scratch, View, param
-
-WHOLE = 1000
-"""milli-GPU of a GPU."""
 
 
 @dataclass
@@ -97,8 +95,7 @@ class AlloX(Rounds, Informed):
 
     def _others(self, view: View, rows: np.ndarray, place: np.ndarray) -> Scratch:
         """What those who keep their places leave free, wherever they are now. Who finds no room there loses his."""
-        kind = view.cluster.gpu_type
-        on = np.array([kind[view.gpus_of(row)[0]] if view.slot_n[row] else -1 for row in rows.tolist()])
+        on = np.array([view.type_of(row) for row in rows.tolist()])
         scratch = view.scratch(rows[(on >= 0) & (on != place)])
         for i in np.flatnonzero((place >= 0) & (on != place)).tolist():
             gang = scratch.gang(int(rows[i]))._replace(types=1 << int(place[i]))

@@ -101,7 +101,7 @@ class Hare(Planned):
             if not (self.switches or machines.any_free()):
                 return
             row = int(rows[i])
-            on = int(view.cluster.gpu_type[view.gpus_of(row)[0]]) if view.slot_n[row] else -1
+            on = view.type_of(row)
             best: tuple[float, float, int, int, float] | None = None
             for slots, width, times_s in self._ways(view, row, time_s[i].tolist()):
                 for t, one_s in enumerate(times_s):

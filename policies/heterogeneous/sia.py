@@ -79,7 +79,7 @@ class Sia(Placing):
         self._next_s = -np.inf
         self._slots = configurations(view, self.max_scale)
         self._kind = np.repeat(np.arange(types), self._slots.shape[1])
-        self._allowed = view.jobs.types[:, None] >> np.arange(types, dtype=np.uint64) & np.uint64(1) == 1
+        self._allowed = view.jobs.may_use(types)
 
     def counted(self) -> Mapping[str, int]:
         return self._counts
@@ -146,7 +146,7 @@ class Sia(Placing):
         sizes = self._slots.shape[1]
         for i, row in enumerate(rows.tolist()):
             if count := int(view.slot_n[row]):
-                kind = int(view.cluster.gpu_type[view.gpus_of(row)[0]])
+                kind = view.type_of(row)
                 held[i] = kind * sizes + int(np.flatnonzero(self._slots[row] == count)[0])
         return held
 

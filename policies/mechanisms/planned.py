@@ -92,7 +92,7 @@ class Planned(Informed):
         if view.running.size:
             left_s = self._left_s.of(view, view.running)
             for row, by_type in zip(view.running.tolist(), left_s.tolist(), strict=True):
-                on = int(view.cluster.gpu_type[view.gpus_of(row)[0]])
+                on = view.type_of(row)
                 free_s[on] += [by_type[on]] * -(-int(view.slot_n[row]) * int(view.jobs.gpu_milli[row]) // WHOLE)
         return Machines(free_s)
 

@@ -84,7 +84,7 @@ class Rounds(Placing):
         self._accounts: Accounts = ACCOUNTS[self.accounting](jobs, types, self.round_s)
         self._gpu_type, self._gang = view.cluster.gpu_type, dict[int, Gang]()
         self._demand = view.jobs.num_gpus.astype(np.int64) * view.jobs.gpu_milli
-        self._types = view.jobs.types[:, None] >> np.arange(types, dtype=np.uint64) & np.uint64(1) == 1
+        self._types = view.jobs.may_use(types)
         # Who holds GPUs since the last decision; of which type, since when, until when.
         self._rows = np.empty(0, dtype=np.int32)
         self._on = np.zeros(jobs, dtype=np.int32)

@@ -52,3 +52,8 @@ class Jobs:
 
     def __len__(self) -> int:
         return len(self.submit_s)
+
+    def may_use(self, types: int, rows: np.ndarray | None = None) -> np.ndarray:
+        """`types` as a table, of all jobs or of some: bool [rows, types] for so many types of the cluster."""
+        masks = self.types if rows is None else self.types[rows]
+        return np.asarray(masks[:, None] >> np.arange(types, dtype=np.uint64) & np.uint64(1) == 1)

@@ -169,6 +169,10 @@ class View:
         first = self.slot_at[row]
         return self.slots[first : first + self.slot_n[row]]
 
+    def type_of(self, row: int) -> int:
+        """GPU type, of `cluster.types`, of the first GPU that a job holds; -1 where it does not run."""
+        return int(self.cluster.gpu_type[self.slots[self.slot_at[row]]]) if self.slot_n[row] else -1
+
     @property
     def estimate_s(self) -> np.ndarray:
         return _declared(self._estimate_s, "run-time estimates", "needs_estimates")
