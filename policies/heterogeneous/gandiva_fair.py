@@ -64,7 +64,7 @@ class GandivaFair(Rounds, Informed):
 
     def allocation(self, view: View, rows: np.ndarray) -> np.ndarray:
         have = view.scratch(view.running).type_milli() / 1000.0
-        state = rows.tobytes() + have.tobytes()
+        state = rows.tobytes() + have.tobytes() + self.rates(view, rows).tobytes()  # a profile may change the last
         if self._known is None or self._known[0] != state:
             self._known = state, self._shares(view, rows, have)
         return self._known[1].copy()

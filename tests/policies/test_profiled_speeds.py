@@ -20,6 +20,7 @@ from policies.checks import check_policy
 from policies.estimate.completed import completed, completed_errors, log_rates, mean_error
 from policies.estimate.speeds import believed_speeds, mean_errors, profile
 from policies.estimate.time_left import TimeLeft
+from policies.heterogeneous.gandiva_fair import GandivaFair
 from sim.api import Decision, Placement, Policy, View
 from sim.cli.schedulers import replay
 from sim.engine.simulate import RunResult, simulate
@@ -203,6 +204,23 @@ class Hearing(StopAndGo):
 def test_beliefs_that_are_kept_hear_what_was_measured() -> None:
     run(policy := Hearing())
     assert policy.heard[41.0] == [3.0, 3.0] and policy.heard[42.0] == [3.0, 1.0]
+
+
+@dataclass
+class SharesAnew(GandivaFair):
+    """Gandiva-fair; it keeps the speeds by which it found shares."""
+
+    found_by: list[list[float]] = field(default_factory=list)
+
+    def _shares(self, view: View, rows: np.ndarray, have: np.ndarray) -> np.ndarray:
+        self.found_by.append(self.rates(view, rows)[0].tolist())
+        return super()._shares(view, rows, have)
+
+
+def test_shares_that_are_kept_are_found_anew_once_a_profile_is_done() -> None:
+    """The same job on the same GPUs: at the round after 30 s its speeds are others."""
+    run(policy := SharesAnew())
+    assert policy.found_by == [[3.0, 3.0], [3.0, 1.0]]
 
 
 @pytest.mark.parametrize("wrong", [29.0, 31.0])
